@@ -1,0 +1,1 @@
+"""From records to tables, and from tables to statistics."""

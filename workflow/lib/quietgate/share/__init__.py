@@ -1,0 +1,1 @@
+"""Archives for reviewers: checksums, verification, comparison."""

@@ -1,0 +1,1 @@
+"""One function per workflow rule: reads files, calls the layers below, writes records."""
