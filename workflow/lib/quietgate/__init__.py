@@ -5,8 +5,9 @@ Layers, each importing only from those before it::
     errors, files, records, provenance      words, atomic files, validated records, where we ran
     inspect                                 readers of logs, traces, metrics and result files
     study                                   config -> cells, launches, exact commands, digests
-    serve                                   the leased server: launch, ownership, gate, failures
+    serve                                   the leased server: launch, ownership, end
     measure                                 the client: prompts, passes, stage timer, profiler
+    gate                                    nine proofs that a server is ready and as asked
     analyse                                 tables and statistics
     draw                                    figures and the report
     share                                   archive, checksums, verification
