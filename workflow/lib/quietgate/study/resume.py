@@ -1,0 +1,141 @@
+"""What a new run keeps and what it must redo: stale and failed records are set aside, never deleted.
+
+Snakemake cannot do this by itself: changed params and `ancient` inputs cancel each other, and without its
+metadata an edited config gives "Nothing to be done". So before the graph is built, every record whose digest
+is not the config's is moved away together with everything downstream of it; what is missing is then made.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quietgate.files import digest, read_json
+from quietgate.study.stages import (
+    Stage,
+    chain,
+    figures_digest,
+    launch_folder,
+    stage_digest,
+    tables_digest,
+)
+from quietgate.study.study import Launch, Study
+
+SET_ASIDE = ".set-aside"
+
+
+@dataclass(frozen=True)
+class Redo:
+    """A launch that must be redone from `stage` on, or a study-level product when `launch` is None.
+
+    Attributes:
+        why: for a person: what changed, or that it failed.
+        files: what is in the way, relative to the results folder.
+    """
+
+    launch: Launch | None
+    stage: str
+    why: str
+    files: tuple[Path, ...]
+
+
+def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> list[Redo]:
+    """Everything present that the config no longer vouches for, in run order; reads only."""
+    retry = study.config["retry_failed"] if retry_failed is None else retry_failed
+    old = read_json(results / "study.json")
+    before = old.get("config") if isinstance(old, dict) else None
+    redo = []
+    for launch in study.launches:
+        found = _first_bad(study, results, launch, retry)
+        if found:
+            stage, why = found
+            if why == CHANGED and before:
+                why = _what_changed(before, study.config) or why
+            files = tuple(_downstream(study, results, launch, stage))
+            redo.append(Redo(launch, stage.name, why, files))
+    redo += _study_products(study, results)
+    return redo
+
+
+CHANGED = "made under another configuration or version"
+
+
+def _first_bad(
+    study: Study, results: Path, launch: Launch, retry: bool
+) -> tuple[Stage, str] | None:
+    folder = launch_folder(results, launch)
+    for stage in chain(study):
+        path = folder / stage.record
+        if not path.exists():
+            continue
+        record = read_json(path)
+        if not isinstance(record, dict):
+            return stage, f"{stage.record} is not readable"
+        if record.get("digest") != stage_digest(study, launch.cell, stage):
+            return stage, CHANGED
+        if record.get("status") != "passed" and retry:
+            failure = record.get("failure") or {}
+            return stage, f"{record.get('status')}: {failure.get('reason', 'no reason recorded')}"
+        if record.get("status") == "passed" and not all((folder / f).exists() for f in stage.files):
+            return stage, f"{stage.record} is there but not all that belongs to it"
+    return None
+
+
+def _downstream(study: Study, results: Path, launch: Launch, first: Stage) -> Iterator[Path]:
+    folder = launch_folder(results, launch)
+    stages = chain(study)
+    for stage in stages[stages.index(first) :]:
+        for name in (stage.record, *stage.files):
+            if (folder / name).exists():
+                yield (folder / name).relative_to(results)
+
+
+def _study_products(study: Study, results: Path) -> Iterator[Redo]:
+    checks = (
+        ("study.json", study_digest(study), ("study.json",)),
+        ("tables/tables.json", tables_digest(study), ("tables",)),
+        ("figures/figures.json", figures_digest(study), ("figures", "report.html")),
+        ("check.json", tables_digest(study), ("check.json",)),
+    )
+    for record_name, wanted, products in checks:
+        record = read_json(results / record_name)
+        present = tuple(Path(p) for p in products if (results / p).exists())
+        if present and (not isinstance(record, dict) or record.get("digest") != wanted):
+            yield Redo(None, record_name, CHANGED if record else "incomplete", present)
+
+
+def study_digest(study: Study) -> str:
+    """What study.json depends on: the whole resolved config and the digests of its cells."""
+    return digest(study.config, {c.id: study.digests(c) for c in study.cells})
+
+
+def _what_changed(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    changed = list(differing_keys(before, now))
+    if not changed:
+        return None
+    return "changed: " + ", ".join(changed[:4]) + (", ..." if len(changed) > 4 else "")
+
+
+def differing_keys(a: Any, b: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted keys under which two configs differ."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in dict.fromkeys([*a, *b]):
+            yield from differing_keys(a.get(key), b.get(key), f"{prefix}.{key}" if prefix else key)
+    elif a != b:
+        yield prefix
+
+
+def set_aside(redo: list[Redo], results: Path) -> Path | None:
+    """Move what is in the way to results/<study>/.set-aside/<time>/; returns that folder, or None."""
+    moves = [f for r in redo for f in r.files]
+    if not moves:
+        return None
+    stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%S.%f")
+    target = results / SET_ASIDE / stamp
+    for file in moves:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        (results / file).rename(target / file)
+    return target

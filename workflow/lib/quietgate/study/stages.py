@@ -1,0 +1,82 @@
+"""The stages of a launch and of a study: which files each leaves, and what its record depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quietgate.files import digest, source_digest
+from quietgate.study.study import Cell, Launch, Study
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a launch's chain.
+
+    Attributes:
+        name: the rule's name.
+        record: its record's file name; the rest of `files` is written with it.
+        needs_server: whether the step runs against a live server.
+    """
+
+    name: str
+    record: str
+    files: tuple[str, ...] = ()
+    needs_server: bool = True
+
+
+LAUNCH = Stage("launch", "launch.json")
+GATE = Stage("gate", "gate.json")
+BENCHMARK = Stage("benchmark", "benchmark.json", ("stages.json", "requests.jsonl"))
+CAPTURE = Stage("capture", "capture.json", ("trace",))
+RELEASE = Stage("release", "exit.json", ("server.log",))
+EXTRACT = Stage("extract", "profile.json", needs_server=False)
+
+
+def chain(study: Study) -> tuple[Stage, ...]:
+    """The stages of every launch of the study, in order."""
+    capture = (CAPTURE,) if study.config["capture"]["enabled"] else ()
+    return (LAUNCH, GATE, BENCHMARK, *capture, RELEASE, EXTRACT)
+
+
+def launch_folder(results: Path, launch: Launch) -> Path:
+    """cells/<cell>/<launch> below the study's results."""
+    return results / "cells" / launch.cell.id / launch.id
+
+
+def live_folder(results: Path, launch: Launch) -> Path:
+    """Where the lease of the launch keeps its private state."""
+    return results / ".live" / launch.cell.id / launch.id
+
+
+def stage_digest(study: Study, cell: Cell, stage: Stage) -> str:
+    """What the stage's record of this cell depends on."""
+    digests = study.digests(cell)
+    match stage.name:
+        case "benchmark" | "capture":
+            return digests[stage.name]
+        case "extract":
+            layer = source_digest(_PACKAGE / "inspect", _PACKAGE / "analyse" / "profile.py")
+            return digest(digests["benchmark"], digests["capture"], study.config["capture"], layer)
+        case _:
+            return digests["server"]
+
+
+def tables_digest(study: Study) -> str:
+    """What the tables depend on besides the records themselves: the launches asked for and the analysis."""
+    asked = [[x.cell.id, x.id, x.epoch, study.digests(x.cell)] for x in study.launches]
+    layer = source_digest(_PACKAGE / "inspect", _PACKAGE / "analyse", _PACKAGE / "gate")
+    return digest(asked, study.reference.id, study.config["strict"], layer)
+
+
+def figures_digest(study: Study) -> str:
+    """What figures and report depend on besides the tables: the drawing code, titles, reference marks."""
+    marks = study.config["reference_observations"]
+    return digest(
+        tables_digest(study),
+        study.config["title"],
+        source_digest(_PACKAGE / "draw"),
+        source_digest(Path(marks)) if marks and Path(marks).is_file() else marks,
+    )

@@ -1,0 +1,195 @@
+"""A study: cells, launches in run order, exact commands and digests, built from a resolved config."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from quietgate import versions
+from quietgate.errors import BadConfig
+from quietgate.files import digest, read_json, sha256, write_json
+from quietgate.study import command
+from quietgate.study.config import Config, load, resolve
+
+PROMPTS = Path(__file__).parents[3] / "prompts" / "default.jsonl"
+BASEDIR = str(Path(__file__).parents[4])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid."""
+
+    steps: int
+    nccl: str
+    axes: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def id(self) -> str:
+        """Folder name: axis-value pairs, e.g. `steps-2_nccl-ll-ring_topk-4`."""
+        pairs = [("steps", self.steps), ("nccl", self.nccl), *self.axes.items()]
+        return "_".join(f"{name}-{_slug(value)}" for name, value in pairs)
+
+
+def _slug(value: Any) -> str:
+    """A value as part of a folder name; what a name cannot carry becomes a short hash beside it."""
+    text = {None: "none", True: "on", False: "off"}.get(value) if not isinstance(value, str) else None
+    text = str(value) if text is None else text
+    safe = re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-")[:40] or "x"
+    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:4]}"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One server life that the study asks for: a cell in a block."""
+
+    cell: Cell
+    block: int
+    epoch: int = 1
+
+    @property
+    def id(self) -> str:
+        """`l1`, `l2`, ...: the number of the block."""
+        return f"l{self.block}"
+
+
+class Study:
+    """A resolved config and what follows from it.
+
+    Attributes:
+        config: the config with every default filled in.
+        source: the file(s) it came from, for messages.
+    """
+
+    def __init__(self, config: Config, source: str = "config", basedir: str = BASEDIR):
+        self.config = config
+        self.source = source
+        self.basedir = basedir
+        if len({c.id for c in self.cells}) < len(self.cells):
+            raise BadConfig([f"{source}: grid: two cells have the same folder name; change a value"])
+
+    @classmethod
+    def from_config(cls, config: Config, source: str = "config") -> Study:
+        """Build from a config as read; BadConfig lists every problem."""
+        return cls(resolve(config, source), source)
+
+    @classmethod
+    def from_file(cls, path: Path) -> Study:
+        """Build from a YAML file; BadConfig lists every problem."""
+        return cls.from_config(load(path), str(path))
+
+    @classmethod
+    def thaw(cls, path: Path) -> Study:
+        """A study as the main process froze it for its jobs (see `freeze`)."""
+        frozen = read_json(path)
+        if frozen is None:
+            raise BadConfig([f"{path}: missing; run snakemake, not the step by itself"])
+        return cls(frozen["config"], frozen["source"], frozen["basedir"])
+
+    def freeze(self, path: Path) -> None:
+        """Write the resolved config for the jobs of this run; untouched when nothing changed."""
+        frozen = {"config": self.config, "source": self.source, "basedir": self.basedir}
+        if read_json(path) != frozen:
+            write_json(path, frozen)
+
+    @property
+    def name(self) -> str:
+        """The study's name and folder."""
+        return str(self.config["study"])
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell, in grid order: steps within profile within the other axes."""
+        grid = self.config["grid"]
+        names = list(grid["axes"])
+        cells = []
+        for values in itertools.product(*(grid["axes"][n]["values"] for n in names)):
+            for nccl, steps in itertools.product(grid["nccl"], grid["steps"]):
+                cell = Cell(steps, nccl, dict(zip(names, values, strict=True)))
+                if steps > 0 or self._first_speculative(cell):
+                    cells.append(cell)
+        return tuple(cells)
+
+    def _first_speculative(self, cell: Cell) -> bool:
+        """Without speculation its flags are not on the command line: one such cell stands for all values."""
+        axes = self.config["grid"]["axes"]
+        return all(
+            value == axes[name]["values"][0]
+            for name, value in cell.axes.items()
+            if axes[name].get("flag", "").startswith("speculative")
+        )
+
+    def cell(self, cell_id: str) -> Cell:
+        """The cell of that id; KeyError if the grid has none."""
+        return next(c for c in self.cells if c.id == cell_id)
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """Every launch in run order: randomised complete blocks, one launch of every cell per block."""
+        order = []
+        for block in range(1, self.config["replicates"] + 1):
+            cells = list(self.cells)
+            random.Random(f"{self.config['seed']}/{block}").shuffle(cells)
+            order += [Launch(cell, block) for cell in cells]
+        return tuple(order)
+
+    @cached_property
+    def reference(self) -> Cell:
+        """The cell others are compared with: as named, else the first value of every axis."""
+        grid, named = self.config["grid"], self.config["reference"]
+        steps = named.get("steps", 0 if 0 in grid["steps"] else grid["steps"][0])
+        nccl = named.get("nccl", grid["nccl"][0])
+        axes = {
+            name: named.get("axes", {}).get(name, axis["values"][0])
+            for name, axis in grid["axes"].items()
+        }
+        return Cell(steps, nccl, axes)
+
+    @property
+    def prompts_path(self) -> Path:
+        """The prompts file: the user's, else the project's own."""
+        named = self.config["benchmark"]["prompts"]
+        return Path(named).expanduser() if named else PROMPTS
+
+    @property
+    def target_model(self) -> str | None:
+        """The target model's path or name, as the server gets it."""
+        for key, value in self.config["server"]["args"].items():
+            if key in ("model-path", "model_path", "model"):
+                return str(command.model_path(value))
+        return None
+
+    def resolved(self, cell: Cell) -> dict[str, Any]:
+        """The launch of a cell in two layers; see `quietgate.study.command.resolve`."""
+        return command.resolve(self.config, cell.steps, cell.nccl, cell.axes, self.basedir)
+
+    def digests(self, cell: Cell) -> dict[str, str]:
+        """What each record of the cell depends on: {"server", "benchmark", "capture"} -> 16 hex digits."""
+        config = self.config
+        launch = self.resolved(cell)
+        if command.is_embedded(config):
+            # The launcher's place in the file system is not part of what is measured.
+            for process in launch["processes"]:
+                process["argv"] = [a.replace(f"{self.basedir}/", "") for a in process["argv"]]
+            launch["requirements"] = sha256(Path(self.basedir) / command.EMBEDDED_REQUIREMENTS)
+        server = digest(launch, config["server"]["cwd"], config["gate"], versions.SERVE)
+        prompts = self._prompts_digest
+        return {
+            "server": server,
+            "benchmark": digest(server, config["benchmark"], prompts, versions.MEASURE),
+            "capture": digest(server, config["capture"], prompts, versions.CAPTURE),
+        }
+
+    @cached_property
+    def _prompts_digest(self) -> str:
+        try:
+            return sha256(self.prompts_path)
+        except OSError as e:
+            raise BadConfig(
+                [f"{self.source}: benchmark.prompts: {self.prompts_path}: {e.strerror or e}"]
+            ) from None
