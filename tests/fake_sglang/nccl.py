@@ -1,0 +1,80 @@
+"""What NCCL would log in every rank, and the variables that SGLang adds for it."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+VERSION = "2.30.7+cuda13.0"
+# Read at communicator creation, in this order, with the form NCCL's source gives each line.
+TEXT = ("NCCL_P2P_LEVEL", "NCCL_PROTO", "NCCL_ALGO")
+NUMERIC = (
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_BUFFSIZE",
+    "NCCL_NTHREADS",
+)
+
+
+def added_by_sglang(environ: dict[str, str]) -> dict[str, str]:
+    """The variables SGLang sets before it starts its ranks."""
+    added = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+    for name in ("NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE"):
+        if name not in environ:
+            added[name] = "0"
+    return added
+
+
+def lines(environ: dict[str, str], rank: int, ranks: int, pid: int) -> list[str]:
+    """One rank's log of a communicator and of its decode-size collectives."""
+    here = f"{socket.gethostname()}:{pid}:{pid} [{rank}] NCCL INFO "
+    channels = min(int(environ.get("NCCL_MAX_NCHANNELS", "24")), 24)
+    p2p = "P2P/CUMEM" if environ.get("NCCL_CUMEM_ENABLE") == "1" else "P2P/IPC"
+    if environ.get("NCCL_P2P_DISABLE") == "1":
+        p2p = "SHM/direct/direct"
+    init = (
+        f"ncclCommInitRank comm 0x1c4d6940 rank {rank} nranks {ranks} cudaDev {rank} nvmlDev {rank}"
+        f" busId {96 + rank:x}000 commId 0xda8a14382068fa74"
+    )
+    out = [f"NCCL version {VERSION}", f"{init} - Init START"]
+    out += [f"{n} set by environment to {environ[n]}." for n in NUMERIC if n in environ]
+    out += [f"{n} set by environment to {environ[n]}" for n in TEXT if n in environ]
+    chosen_proto = environ.get("NCCL_PROTO", "").upper() or "LL"
+    chosen_algo = environ.get("NCCL_ALGO", "").upper() or "RING"
+    if rank == 0 and ("NCCL_PROTO" in environ or "NCCL_ALGO" in environ):
+        out.append("Enabled NCCL Func/Proto/Algo Matrix:")
+    next_rank = (rank + 1) % ranks
+    out += [
+        f"Channel {c:02d}/0 : {rank}[{rank}] -> {next_rank}[{next_rank}] via {p2p}"
+        for c in range(channels)
+    ]
+    out += [
+        f"{channels} coll channels, {channels} collnet channels, 0 nvls channels,"
+        f" {channels} p2p channels, 2 p2p channels per peer",
+        f"{init} - Init COMPLETE",
+    ]
+    if rank == 0 and "TUNING" in environ.get("NCCL_DEBUG_SUBSYS", ""):
+        out += [
+            f"AllReduce: {size} Bytes -> Algo {chosen_algo} proto {chosen_proto}"
+            f" channel{{Lo..Hi}}={{0..{hi}}}"
+            for size, hi in ((14336, 0), (43008, 0), (86016, 1))
+        ]
+    return [here + line for line in out]
+
+
+def write(environ: dict[str, str], rank: int, ranks: int, pid: int) -> None:
+    """Write the rank's log where NCCL_DEBUG and NCCL_DEBUG_FILE send it."""
+    if environ.get("NCCL_DEBUG", "").upper() not in ("INFO", "TRACE", "WARN"):
+        return
+    text = "\n".join(lines(environ, rank, ranks, pid)) + "\n"
+    target = environ.get("NCCL_DEBUG_FILE")
+    if not target:
+        print(text, end="", flush=True)
+        return
+    name = target.replace("%h", socket.gethostname()).replace("%p", str(pid))
+    try:
+        Path(name).write_text(text)
+    except OSError:  # NCCL falls back to standard output without a word
+        print(text, end="", flush=True)
