@@ -111,6 +111,9 @@ def _schema_problem(error: ValidationError, source: str) -> str:
         return f"{where}: {'; '.join(hints)}; allowed: {', '.join(known)}"
     if error.validator == "required":
         return f"{where}: {error.message}"
+    if error.validator == "pattern" and str(error.instance).startswith("-"):
+        bare = str(error.instance).lstrip("-")
+        return f"{where}: {error.instance!r}: write the flag without its dashes ({bare})"
     meaning = schema.get("description")
     if not meaning and isinstance(error.parent, ValidationError):
         meaning = error.parent.schema.get("description")  # type: ignore[union-attr]

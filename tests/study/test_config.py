@@ -1,0 +1,134 @@
+"""Config errors: found before anything starts, one line each, with place, value, what is allowed."""
+
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from quietgate.errors import BadConfig
+from quietgate.records import SCHEMAS, validator
+from quietgate.study import Study
+from quietgate.study.config import load
+
+CONFIGS = sorted((Path(__file__).parents[2] / "config").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_shipped_configs_are_valid(path):
+    study = Study.from_file(path)
+    assert study.launches
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda p: p.stem)
+def test_schemas_are_schemas(path):
+    Draft202012Validator.check_schema(validator(path.name.removesuffix(".schema.json")).schema)
+
+
+def problems(config):
+    with pytest.raises(BadConfig) as caught:
+        Study.from_config(config, "my.yaml")
+    for line in caught.value.problems:
+        assert line.startswith("my.yaml: "), line
+        assert "\n" not in line
+    return caught.value.problems
+
+
+def put(config, dotted, value):
+    *path, last = dotted.split("/")
+    for key in path:
+        config = config.setdefault(key, {})
+    config[last] = value
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("grid/step", [1], ["grid: unknown key 'step'", "did you mean 'steps'"]),
+        ("server/arg", {}, ["server: unknown key 'arg'", "args"]),
+        ("server/args/--tp-size", 2, ["server.args", "'--tp-size'", "without its dashes (tp-size)"]),
+        ("benchmark/repeats", "three", ["benchmark.repeats", "'three'", "expected integer"]),
+        ("benchmark/concurrency", [0], ["benchmark.concurrency.0", "at least 1"]),
+        ("grid/steps", [-1], ["grid.steps.0", "-1", "at least 0"]),
+        ("grid/steps", [], ["grid.steps", "at least 1 value"]),
+        ("grid/nccl", ["ll-rin"], ["grid.nccl", "'ll-rin'", "did you mean 'll-ring'"]),
+        ("grid/axes", {"x": {"values": [1]}}, ["grid.axes.x", "flag", "variable"]),
+        ("server/args/speculative-num-steps", 3, ["server.args.speculative-num-steps", "grid.steps"]),
+        ("server/speculative/draft_tokens", 5, ["draft_tokens", "5 at steps 2", "write 3 or auto"]),
+        ("server/speculative/topk", 4, ["draft_tokens", "auto", "topk 4"]),
+        ("server/speculative/draft_model_path", None, ["draft_model_path", "missing", "EAGLE3"]),
+        ("server/entry", ["-m", "x"], None),
+        ("nccl_profiles/ll-ring/set/NCCL_PROT", "LL", ["NCCL_PROT", "NCCL_PROTO"]),
+        ("nccl_profiles/ll-ring/set/NCCL_BUFFSIZE", "16M", ["NCCL_BUFFSIZE", "16M", "16"]),
+        ("nccl_profiles/ll-ring/set/NCCL_P2P_LEVEL", "sys", ["NCCL_P2P_LEVEL", "SYS"]),
+        ("nccl_profiles/ll-ring/unset", ["NCCL_PROTO"], ["NCCL_PROTO", "both set and unset"]),
+        ("server/env/NCCL_PROTO", "LLL", ["server.env.NCCL_PROTO", "LLL"]),
+        ("reference", {"steps": 7}, ["reference.steps", "7", "[0, 2]"]),
+        ("reference", {"axes": {"tp": 1}}, ["reference.axes.tp", "no such axis"]),
+        ("study", "../escape", ["study", "'../escape'"]),
+    ],
+)  # fmt: skip
+def test_one_clear_line(base, place, value, words):
+    put(base, place, value)
+    if words is None:
+        assert Study.from_config(base).cells
+        return
+    found = problems(base)
+    assert any(all(word in line for word in words) for line in found), found
+
+
+def test_what_this_machine_lacks_is_named_apart(base):
+    put(base, "nccl_profiles/ll-ring/set/NCCL_GRAPH_FILE", "/no/such.xml")
+    put(base, "benchmark/prompts", "/no/such.jsonl")
+    put(base, "server/cwd", "/no/such/folder")
+    lines = Study.from_config(base, "my.yaml").missing_here()
+    assert all(line.startswith("my.yaml: ") for line in lines)
+    for word in ("server.python", "NCCL_GRAPH_FILE", "/no/such.jsonl", "/no/such/folder"):
+        assert sum(word in line for line in lines) == 1, (word, lines)
+
+
+def test_every_problem_is_reported_at_once(base):
+    put(base, "benchmark/repeats", 0)
+    put(base, "grid/seed", 1)
+    assert len(problems(base)) == 2
+
+
+def test_concurrency_above_the_servers_limit(base):
+    put(base, "benchmark/concurrency", [1, 64])
+    put(base, "server/args/max-running-requests", 48)
+    assert "64 is more than" in problems(base)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("study: [", ":1"),
+        ("- a\n- b\n", "a mapping of keys is expected"),
+        ("", "a mapping of keys is expected"),
+        ("study: x\n  grid: {}\n", ":2"),
+    ],
+)
+def test_unreadable_yaml(tmp_path, text, words):
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(BadConfig, match="c.yaml") as caught:
+        load(path)
+    assert words in str(caught.value)
+
+
+def test_binary_and_missing_files(tmp_path):
+    path = tmp_path / "c.yaml"
+    with pytest.raises(BadConfig, match="cannot be read"):
+        load(path)
+    path.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(BadConfig, match="not a text file"):
+        load(path)
+    with pytest.raises(BadConfig, match="cannot be read"):
+        load(tmp_path)
+
+
+def test_yaml_numbers_as_keys_and_defaults(base):
+    base["server"]["speculative"]["draft_tokens"] = {2: 3}
+    study = Study.from_config(base)
+    assert study.config["server"]["speculative"]["draft_tokens"] == {"2": 3}
+    assert study.config["benchmark"]["repeats"] == 3
+    assert study.config["nccl_profiles"]["default"] == {"set": {}, "unset": [], "note": ""}

@@ -1,0 +1,103 @@
+"""What a new run keeps: exactly the records whose digest is the config's, up to the first that failed."""
+
+import json
+
+import pytest
+
+from quietgate.study import Study
+from quietgate.study.resume import plan_redo, set_aside
+from quietgate.study.stages import BENCHMARK, chain, launch_folder, stage_digest
+
+
+def finish(study, results, launch, status="passed", upto=None):
+    """Leave the records of a finished launch (only what resume reads)."""
+    folder = launch_folder(results, launch)
+    folder.mkdir(parents=True, exist_ok=True)
+    for stage in chain(study):
+        record = {"digest": stage_digest(study, launch.cell, stage), "status": "passed", "failure": None}
+        if stage.name == upto:
+            record |= {"status": status, "failure": {"reason": "it broke"}}
+        (folder / stage.record).write_text(json.dumps(record))
+        for name in stage.files:
+            (folder / name).write_text("x")
+    (folder / "instances").mkdir(exist_ok=True)
+
+
+@pytest.fixture
+def done(base, tmp_path):
+    study = Study.from_config(base)
+    for launch in study.launches:
+        finish(study, tmp_path, launch)
+    return study
+
+
+def test_nothing_to_redo(done, tmp_path):
+    assert plan_redo(done, tmp_path) == []
+    assert set_aside([], tmp_path) is None
+
+
+def test_server_change_of_one_profile(done, base, tmp_path):
+    base["nccl_profiles"]["ll-ring"]["set"]["NCCL_PROTO"] = "Simple"
+    redo = plan_redo(Study.from_config(base), tmp_path)
+    assert {r.launch.cell.nccl for r in redo} == {"ll-ring"}
+    assert all(r.stage == "launch" for r in redo)
+    target = set_aside(redo, tmp_path)
+    folder = launch_folder(tmp_path, redo[0].launch)
+    assert {p.name for p in folder.iterdir()} == {"instances"}, "server lives stay"
+    assert (target / "cells" / redo[0].launch.cell.id / "l1" / "benchmark.json").exists()
+    assert plan_redo(Study.from_config(base), tmp_path) == []
+
+
+def test_benchmark_change_keeps_launch_and_gate(done, base, tmp_path):
+    base["benchmark"] = {"repeats": 5}
+    changed = Study.from_config(base)
+    redo = plan_redo(changed, tmp_path)
+    assert {r.stage for r in redo} == {"benchmark"}
+    set_aside(redo, tmp_path)
+    left = {p.name for p in launch_folder(tmp_path, changed.launches[0]).iterdir()}
+    assert left == {"launch.json", "gate.json", "instances"}
+
+
+def test_why_names_the_changed_keys(done, base, tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps({"config": done.config}))
+    base["benchmark"] = {"repeats": 5}
+    redo = [r for r in plan_redo(Study.from_config(base), tmp_path) if r.launch]
+    assert redo[0].why == "changed: benchmark.repeats"
+
+
+def test_failed_launch_is_retried_or_kept(done, base, tmp_path):
+    broken = done.launches[1]
+    finish(done, tmp_path, broken, "failed", BENCHMARK.name)
+    redo = plan_redo(done, tmp_path)
+    assert [(r.launch, r.stage) for r in redo] == [(broken, "benchmark")]
+    assert "it broke" in redo[0].why
+    base["retry_failed"] = False
+    assert plan_redo(Study.from_config(base), tmp_path) == []
+    assert plan_redo(done, tmp_path, retry_failed=False) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "not json"])
+def test_damaged_records_are_redone(done, tmp_path, damage):
+    folder = launch_folder(tmp_path, done.launches[0])
+    if damage == "gone":
+        (folder / "requests.jsonl").unlink()
+    else:
+        (folder / "benchmark.json").write_text({"cut": '{"digest": "', "not json": "[1]"}[damage])
+    assert [r.stage for r in plan_redo(done, tmp_path)] == ["benchmark"]
+
+
+def test_new_cells_do_not_touch_old_ones(done, base, tmp_path):
+    base["grid"]["steps"] = [0, 2, 4]
+    base["replicates"] = 2
+    assert plan_redo(Study.from_config(base), tmp_path) == []
+
+
+def test_study_products_follow_their_sources(done, tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "tables.json").write_text('{"digest": "old"}')
+    (tmp_path / "report.html").write_text("half a study")
+    redo = plan_redo(done, tmp_path)
+    assert {r.stage: [str(f) for f in r.files] for r in redo} == {
+        "tables/tables.json": ["tables"],
+        "figures/figures.json": ["report.html"],
+    }

@@ -1,0 +1,121 @@
+"""`python -m quietgate`: the readers and checks of the workflow, for files and runs made by hand.
+
+Exit status: 0 done, 1 the answer is no, 2 bad input (one line on stderr).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from quietgate import __version__
+from quietgate.errors import BadInput
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    args = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output (head, less) has enough; nothing more may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m quietgate", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"quietgate {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    inspect = commands.add_parser("inspect", help="read logs, traces, metrics, result files -> JSON")
+    inspect.add_argument("kind", choices=("log", "nccl", "trace", "bench", "metrics"))
+    inspect.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    inspect.set_defaults(run=_inspect)
+
+    imported = commands.add_parser("import-command", help="a shell launch command -> config (YAML)")
+    imported.add_argument("file", type=Path)
+    imported.set_defaults(run=_import_command)
+
+    plan = commands.add_parser("plan", help="what a study would run, exactly, and why")
+    plan.add_argument("config", type=Path)
+    plan.add_argument("--results", type=Path, help="results folder (default results/<study>)")
+    plan.add_argument("--brief", action="store_true", help="the command of the reference cell only")
+    plan.set_defaults(run=_plan)
+
+    verify = commands.add_parser("verify", help="check a results folder or archive")
+    verify.add_argument("results", type=Path)
+    verify.set_defaults(run=_verify)
+
+    compare = commands.add_parser("compare", help="two studies of the same grid")
+    compare.add_argument("a", type=Path)
+    compare.add_argument("b", type=Path)
+    compare.set_defaults(run=_compare)
+    return parser
+
+
+def _print(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    from quietgate.inspect import read
+
+    _print(read(args.kind, args.files))
+    return 0
+
+
+def _import_command(args: argparse.Namespace) -> int:
+    import yaml
+
+    from quietgate.study.import_command import import_command
+
+    config, notes = import_command(args.file)
+    for note in notes:
+        print(f"# note: {note}")
+    print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=100), end="")
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from quietgate.study import Study
+    from quietgate.study.plan import lines
+
+    study = Study.from_file(args.config)
+    results = args.results or Path("results") / study.name
+    for line in lines(study, results, detail=not args.brief):
+        print(line)
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from quietgate.share.verify import verify
+
+    problems = verify(args.results)
+    for problem in problems:
+        print(problem)
+    print(f"{len(problems)} problem(s)" if problems else "complete and unchanged")
+    return 1 if problems else 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from quietgate.share.compare import compare
+
+    for line in compare(args.a, args.b):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Where and with what something ran: host, GPUs, versions, code."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from quietgate import __version__
+
+_PACKAGES = ("snakemake", "pandas", "numpy", "scipy", "matplotlib", "seaborn", "aiohttp", "requests")
+
+
+def _first_line(path: str, starts: str = "") -> str | None:
+    try:
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(starts):
+                return line.split(":", 1)[-1].strip()
+    except OSError:
+        pass
+    return None
+
+
+@cache
+def host() -> dict[str, Any]:
+    """The machine: name, system, kernel, processor, cores usable, memory in MiB."""
+    memory = _first_line("/proc/meminfo", "MemTotal")
+    return {
+        "name": platform.node(),
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "processor": _first_line("/proc/cpuinfo", "model name"),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_mib": int(memory.split()[0]) // 1024 if memory else None,
+    }
+
+
+@cache
+def gpus() -> tuple[dict[str, Any], ...]:
+    """Each GPU's uuid, name and memory in MiB, by NVML; empty where there is none."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # NVML raises its own many errors; without it there is no GPU to speak of
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(
+            {
+                "uuid": _text(pynvml.nvmlDeviceGetUUID(h)),
+                "name": _text(pynvml.nvmlDeviceGetName(h)),
+                "memory_mib": pynvml.nvmlDeviceGetMemoryInfo(h).total // 2**20,
+            }
+            for h in handles
+        )
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@cache
+def driver() -> str | None:
+    """The NVIDIA driver's version, or None."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            return _text(pynvml.nvmlSystemGetDriverVersion())
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:  # see gpus()
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of this code, of Python and of the libraries that results depend on."""
+    found = {"quietgate": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def git(folder: str) -> dict[str, Any]:
+    """The commit checked out in `folder` and whether tracked files differ from it; nulls without git."""
+
+    def ask(*words: str) -> str | None:
+        try:
+            run = subprocess.run(
+                ["git", "-C", folder, *words], capture_output=True, text=True, timeout=10, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return run.stdout.strip()
+
+    status = ask("status", "--porcelain", "--untracked-files=no")
+    return {"commit": ask("rev-parse", "HEAD"), "modified": bool(status) if status is not None else None}

@@ -1,0 +1,90 @@
+"""Rule `benchmark`: the timed passes, and SGLang's own counters over exactly their windows."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from quietgate.errors import CellFailed
+from quietgate.files import sha256, write_atomic
+from quietgate.measure import passes, stages
+from quietgate.steps import server
+from quietgate.steps.place import Place
+from quietgate.study.stages import BENCHMARK
+
+
+def main(results: str, cell: str, launch: str, log: str) -> None:
+    """Run the rule; also leaves requests.jsonl and stages.json, whatever the outcome."""
+    place = Place.of(results, cell, launch, log)
+    started = time.time()
+    server.run(place, BENCHMARK, _work)
+    requests = place.folder / "requests.jsonl"
+    if not requests.exists():
+        write_atomic(requests, "")
+    if not (place.folder / "stages.json").exists():
+        record = place.read(BENCHMARK)
+        failure = record["failure"]
+        place.write(
+            BENCHMARK, "skipped", started, record["instance"],
+            failure=failure, kind="stages", file="stages.json",
+        )  # fmt: skip
+
+
+def _work(place: Place) -> tuple[str, dict[str, Any]]:
+    started = time.time()
+    for name in ("requests.jsonl", "stages.json"):
+        (place.folder / name).unlink(missing_ok=True)
+    live = server.gated(place)
+    settings = place.study.config["benchmark"]
+    chosen = server.benchmark_prompts(place)
+    summaries, windows, lines = [], [], []
+    with server.holding(place, live, "benchmark") as check:
+        for concurrency in sorted(settings["concurrency"]):
+            for repeat in range(1, settings["repeats"] + 1):
+                check()
+                flushed = passes.flush_cache(live.base_url)
+                before = stages.snapshot(live.base_url)
+                result = passes.run(
+                    live.base_url, chosen, server.sampling(place),
+                    concurrency=concurrency, repeat=repeat,
+                    timeout_s=settings["request_timeout_s"], stall_s=settings["stall_timeout_s"],
+                )  # fmt: skip
+                after = stages.snapshot(live.base_url)
+                check()
+                windows.append(stages.window(before, after, result.wall_s, concurrency, repeat))
+                lines += [json.dumps(r, ensure_ascii=False) for r in result.requests]
+                summary = passes.summarise(
+                    result.requests, concurrency, repeat,
+                    result.wall_s, result.client_cpu_s, flushed,
+                )  # fmt: skip
+                summaries.append(summary)
+                place.say(_told(summary))
+    write_atomic(place.folder / "requests.jsonl", "".join(f"{line}\n" for line in lines))
+    own = {
+        "source": next((w["source"] for w in windows if w.get("source")), None),
+        "why": next((w["why"] for w in windows if w.get("why")), None),
+        "windows": windows,
+    }
+    place.write(BENCHMARK, "passed", started, live.instance, own, kind="stages", file="stages.json")
+    bad = [s for s in summaries if s["status"] != "passed"]
+    if bad:
+        problems = [f"concurrency {s['concurrency']} repeat {s['repeat']}: {p}" for s in bad for p in s["problems"]]
+        raise CellFailed("invalid_pass", problems[0], problems)
+    return live.instance, {
+        "settings": settings,
+        "passes": summaries,
+        "warm_up": None,
+        "prompts_sha256": sha256(place.study.prompts_path),
+        "requests_sha256": sha256(place.folder / "requests.jsonl"),
+    }
+
+
+def _told(summary: dict[str, Any]) -> str:
+    head = f"benchmark, {summary['concurrency']} stream(s), repeat {summary['repeat']}: "
+    if summary["status"] != "passed":
+        return head + "NOT VALID: " + "; ".join(summary["problems"][:3])
+    return head + (
+        f"{summary['decode_tokens_per_s']:.1f} tok/s decode, "
+        f"{summary['tokens_per_cycle']:.2f} tokens per cycle, {summary['cycle_ms']:.2f} ms per cycle"
+    )

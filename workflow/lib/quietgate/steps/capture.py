@@ -1,0 +1,40 @@
+"""Rule `capture`: a short profiler pass on the live server, after the timed passes."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from quietgate.measure import capture as profiler
+from quietgate.steps import server
+from quietgate.steps.place import Place
+from quietgate.study.stages import CAPTURE
+
+
+def main(results: str, cell: str, launch: str, log: str) -> None:
+    """Run the rule; the traces lie in trace/ beside the record."""
+    place = Place.of(results, cell, launch, log)
+    server.run(place, CAPTURE, _work)
+    (place.folder / "trace").mkdir(exist_ok=True)
+
+
+def _work(place: Place) -> tuple[str, dict[str, Any]]:
+    settings = place.study.config["capture"]
+    live = server.gated(place)
+    trace = place.folder / "trace"
+    shutil.rmtree(trace, ignore_errors=True)
+    trace.mkdir(parents=True)
+    with server.holding(place, live, "capture") as check:
+        fields = profiler.capture(
+            live.base_url,
+            trace.resolve(),
+            server.benchmark_prompts(place),
+            server.sampling(place, settings["max_new_tokens"]),
+            cycles=settings["cycles"],
+            timeout_s=settings["timeout_s"],
+            stop_check=check,
+        )
+        check()
+    size = sum(f["bytes"] for f in fields["trace_files"]) / 1e6
+    place.say(f"profiler: {len(fields['trace_files'])} trace file(s), {size:.1f} MB")
+    return live.instance, fields

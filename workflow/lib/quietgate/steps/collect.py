@@ -1,0 +1,33 @@
+"""Rule `collect`: from the records of every launch to tables and statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quietgate import records
+from quietgate.analyse import statistics, tables
+from quietgate.errors import BadInput
+from quietgate.files import sha256, write_json
+from quietgate.steps.place import FROZEN
+from quietgate.study import Study
+from quietgate.study.stages import tables_digest
+
+
+def main(results: str, log: str) -> None:
+    """Run the rule."""
+    root = Path(results)
+    study = Study.thaw(root / FROZEN)
+    record = collect(root, root / "tables")
+    records.write(root / "tables" / "tables.json", {**record, "digest": tables_digest(study)})
+    Path(log).write_text("".join(f"{t['name']}: {t['rows']} rows\n" for t in record["tables"]))
+
+
+def collect(root: Path, out: Path) -> records.Record:
+    """Make every table of the results in `root` into `out`; returns the record `tables`."""
+    study = records.read(root / "study.json", "study")
+    frames = tables.collect(root, study)
+    outcome, more = statistics.statistics(frames["cells"], study)
+    frames |= more
+    tables.write(frames, out)
+    write_json(out / "statistics.json", outcome)
+    raise BadInput("collect: not finished")

@@ -1,0 +1,137 @@
+"""Where a job stands: its study, its launch, its folders, and how it tells what it is doing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quietgate import records
+from quietgate.files import read_json
+from quietgate.study import Launch, Study
+from quietgate.study.stages import Stage, chain, launch_folder, live_folder, stage_digest
+
+FROZEN = ".live/study.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One launch of the study, as its jobs see it.
+
+    Attributes:
+        results: results/<study>.
+        folder: cells/<cell>/<launch> below it: the records.
+        live: the lease's private state.
+    """
+
+    study: Study
+    launch: Launch
+    results: Path
+    log: Path | None = None
+
+    @classmethod
+    def of(cls, results: str, cell: str, launch: str, log: str | None = None) -> Place:
+        """The place that a rule's wildcards name, in the study frozen by the main process."""
+        root = Path(results)
+        study = Study.thaw(root / FROZEN)
+        found = next(x for x in study.launches if x.cell.id == cell and x.id == launch)
+        return cls(study, found, root, Path(log) if log else None)
+
+    @property
+    def folder(self) -> Path:
+        """cells/<cell>/<launch>."""
+        return launch_folder(self.results, self.launch)
+
+    @property
+    def live(self) -> Path:
+        """The lease's private state."""
+        return live_folder(self.results, self.launch)
+
+    def instance_folder(self, instance: str) -> Path:
+        """What one server life left: gate, exit, logs."""
+        return self.folder / "instances" / instance
+
+    def before(self, stage: Stage) -> Stage | None:
+        """The stage whose record this one builds on."""
+        stages = chain(self.study)
+        i = stages.index(stage)
+        return stages[i - 1] if i else None
+
+    def read(self, stage: Stage) -> records.Record:
+        """The stage's record, validated."""
+        return records.read(self.folder / stage.record)
+
+    def write(
+        self,
+        stage: Stage,
+        status: str,
+        started: float,
+        instance: str | None,
+        fields: dict[str, Any] | None = None,
+        failure: dict[str, Any] | None = None,
+        kind: str | None = None,
+        file: str | None = None,
+    ) -> records.Record:
+        """Write the stage's record (or another `kind` of record of it into `file`).
+
+        Args:
+            started: time.time() when the stage began.
+        """
+        record: records.Record = {
+            "schema": f"quietgate/{kind or Path(stage.record).stem}/1",
+            "study": self.study.name,
+            "cell": self.launch.cell.id,
+            "launch": self.launch.id,
+            "instance": instance,
+            "digest": stage_digest(self.study, self.launch.cell, stage),
+            "status": status,
+            "failure": failure,
+            "started_at": _iso(started),
+            "seconds": round(time.time() - started, 3),
+            **(fields or {}),
+        }
+        records.write(self.folder / (file or stage.record), record)
+        return record
+
+    def say(self, text: str) -> None:
+        """One line for whoever watches, with the time, the cell and the launch; also in the rule's log."""
+        line = f"{time.strftime('%H:%M:%S')} {self.launch.cell.id} {self.launch.id}: {text}"
+        print(line, file=sys.stderr, flush=True)
+        if self.log:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("a") as f:
+                f.write(line + "\n")
+
+    def time_left(self) -> str:
+        """The median time of finished launches times those without an end, in words; "" with none yet."""
+        done, left = [], 0
+        for launch in self.study.launches:
+            folder = launch_folder(self.results, launch)
+            end = read_json(folder / "exit.json")
+            if end is None:
+                left += 1
+                continue
+            total = sum(
+                float((read_json(folder / s.record) or {}).get("seconds") or 0)
+                for s in chain(self.study)
+                if s.needs_server
+            )
+            done.append(total)
+        if not done:
+            return f"{left} launches left"
+        typical = sorted(done)[len(done) // 2]
+        return f"{left} launches left, about {_words(typical * left)}"
+
+
+def _words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _iso(t: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(t)) + f".{int(t % 1 * 1000):03d}Z"

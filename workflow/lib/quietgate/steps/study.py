@@ -1,0 +1,45 @@
+"""Rule `study`: write down the resolved study, the machine and the code it runs with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quietgate import provenance, records
+from quietgate.steps.place import FROZEN
+from quietgate.study import Study
+from quietgate.study.resume import study_digest
+
+
+def main(results: str, log: str) -> None:
+    """Run the rule."""
+    root = Path(results)
+    study = Study.thaw(root / FROZEN)
+    records.write(root / "study.json", study_record(study))
+    Path(log).write_text("study.json written\n")
+
+
+def study_record(study: Study) -> records.Record:
+    """The record `study`: everything a reader needs to know of the grid without the config file."""
+    return {
+        "schema": "quietgate/study/1",
+        "study": study.name,
+        "digest": study_digest(study),
+        "config": study.config,
+        "cells": [
+            {"id": c.id, "steps": c.steps, "nccl": c.nccl, "axes": c.axes, "digests": study.digests(c)}
+            for c in study.cells
+        ],
+        "launches": [
+            {"cell": x.cell.id, "launch": x.id, "block": x.block, "epoch": x.epoch}
+            for x in study.launches
+        ],
+        "axes": ["steps", "nccl", *study.config["grid"]["axes"]],
+        "reference": study.reference.id,
+        "seed": study.config["seed"],
+        "written_at": records.utc_now(),
+        "host": provenance.host(),
+        "gpus": list(provenance.gpus()),
+        "driver": provenance.driver(),
+        "versions": provenance.versions(),
+        "git": provenance.git(study.basedir),
+    }

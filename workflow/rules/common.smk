@@ -1,0 +1,112 @@
+import os
+import re
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import ExecMode
+
+from quietgate.errors import BadInput
+from quietgate.serve import lease
+from quietgate.study import Study, command, resume, stages
+
+REVIEWER = "results" in config
+ENV = "../../envs/workflow.yaml"
+
+
+def real_run():
+    """Whether jobs of this process will run: not for dry runs, --lint, --report, --summary and the like,
+    which parse the Snakefile too and must change nothing. Snakemake decides it before parsing but does not
+    tell, so this looks at the call that leads here."""
+    if workflow.exec_mode != ExecMode.DEFAULT:
+        return False
+    frame = sys._getframe()
+    while frame:
+        if frame.f_code.co_name == "execute_workflow":
+            return frame.f_locals["actual_executor"] not in ("dryrun", "touch")
+        frame = frame.f_back
+    return False
+
+
+def refuse(error):
+    """Bad input ends here: its lines, no traceback, exit status 2."""
+    print(error, file=sys.stderr, flush=True)
+    sys.exit(2)
+
+
+def load_study():
+    source = ", ".join(os.path.relpath(f) for f in workflow.configfiles) or "--config"
+    try:
+        return Study.from_config(dict(config), source)
+    except BadInput as error:
+        refuse(error)
+
+
+def take_over(study, results):
+    """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
+    global study_lock
+    missing = study.missing_here()
+    if missing:
+        refuse("\n".join(missing))
+    try:
+        study_lock = lease.lock_study(results)
+    except BadInput as error:
+        refuse(error)
+    lease.claim_owner()
+    lease.reap_stale(results)
+    study.freeze(results / ".live/study.json")
+    redo = resume.plan_redo(study, results)
+    for item in redo:
+        where = f"{item.launch.cell.id} {item.launch.id}" if item.launch else "study"
+        print(f"set aside: {where}, from {item.stage} on: {item.why}", file=sys.stderr)
+    resume.set_aside(redo, results)
+
+
+if not REVIEWER:
+    STUDY = load_study()
+    RESULTS = f"results/{STUDY.name}"
+    EMBEDDED = command.is_embedded(STUDY.config)
+    TINY_MODELS = command.uses_tiny_models(STUDY.config)
+    LAUNCHES = {(x.cell.id, x.id): x for x in STUDY.launches}
+    ORDER = {key: len(LAUNCHES) - i for i, key in enumerate(LAUNCHES)}
+    HERE = RESULTS + "/cells/{cell}/{launch}"
+    CHAIN = [stage.name for stage in stages.chain(STUDY)]
+    if real_run():
+        take_over(STUDY, Path(RESULTS))
+
+    wildcard_constraints:
+        cell="|".join(re.escape(c.id) for c in STUDY.cells),
+        launch=r"l\d+",
+
+
+# Offline jobs take every server slot, so that none of them ever runs beside a timed pass.
+EXCLUSIVE = workflow.global_resources.get("server_slot", 1)
+
+# Later stages of a begun launch come before anything else; launches start in the study's random order.
+RANK = {"release": 5, "capture": 4, "benchmark": 3, "gate": 2, "extract": 1, "launch": 0}
+
+
+def priority(rule):
+    def of(wildcards):
+        key = (wildcards.cell, wildcards.launch)
+        return RANK[rule] * (len(ORDER) + 1) + ORDER[key]
+
+    return of
+
+
+def digest(stage):
+    def of(wildcards):
+        launch = LAUNCHES[wildcards.cell, wildcards.launch]
+        return stages.stage_digest(STUDY, launch.cell, stage)
+
+    return of
+
+
+def records(name):
+    """The record `name` of every launch, in run order."""
+    return [f"{RESULTS}/cells/{cell}/{launch}/{name}" for cell, launch in LAUNCHES]
+
+
+def all_records():
+    """Every record of every launch."""
+    return [path for stage in stages.chain(STUDY) for path in records(stage.record)]

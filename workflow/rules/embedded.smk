@@ -1,0 +1,45 @@
+# The default study's server and models, made on the spot: SGLang on CPU, a tiny target and its draft.
+
+
+localrules:
+    server_env,
+    tiny_models,
+
+
+rule server_env:
+    input:
+        requirements=workflow.source_path(f"../../{command.EMBEDDED_REQUIREMENTS}"),
+    output:
+        stamp=f"{command.EMBEDDED_ENV}/quietgate-env.json",
+    log:
+        "resources/log/server_env.log",
+    conda:
+        ENV
+    params:
+        folder=command.EMBEDDED_ENV,
+        build=f"{workflow.basedir}/workflow/embedded/build_env.py",
+        requirements=f"{workflow.basedir}/{command.EMBEDDED_REQUIREMENTS}",
+    message:
+        "install SGLang for CPU into {params.folder} (about 2 GB, a few minutes)"
+    shell:
+        "{sys.executable} {params.build:q} {params.folder:q} --requirements {params.requirements:q}"
+        " 2>&1 | tee {log:q}"
+
+
+rule tiny_models:
+    input:
+        env=ancient(f"{command.EMBEDDED_ENV}/quietgate-env.json"),
+    output:
+        stamp=f"{command.EMBEDDED_MODELS}/models.json",
+    log:
+        "resources/log/tiny_models.log",
+    conda:
+        ENV
+    params:
+        folder=command.EMBEDDED_MODELS,
+        python=f"{command.EMBEDDED_ENV}/bin/python",
+        train=f"{workflow.basedir}/workflow/embedded/make_tiny_models.py",
+    message:
+        "train the tiny target and its draft into {params.folder} (about a minute)"
+    shell:
+        "{params.python:q} {params.train:q} --out {params.folder:q} 2>&1 | tee {log:q}"

@@ -1,0 +1,123 @@
+# One server life per launch: launch -> gate -> benchmark -> capture -> release. The server outlives the
+# jobs; who owns it and how it always ends is in workflow/lib/quietgate/serve.
+
+
+rule launch:
+    input:
+        ancient(f"{command.EMBEDDED_ENV}/quietgate-env.json") if EMBEDDED else [],
+        ancient(f"{command.EMBEDDED_MODELS}/models.json") if TINY_MODELS else [],
+    output:
+        record=HERE + "/launch.json",
+    log:
+        HERE + "/log/launch.log",
+    priority: priority("launch")
+    group: "cell"
+    conda:
+        ENV
+    threads: 1
+    resources:
+        server_slot=1,
+    params:
+        digest=digest(stages.LAUNCH),
+        results=RESULTS,
+    message:
+        "launch the server of {wildcards.cell}, {wildcards.launch}"
+    script:
+        "../scripts/launch.py"
+
+
+rule gate:
+    input:
+        ancient(HERE + "/launch.json"),
+    output:
+        record=HERE + "/gate.json",
+    log:
+        HERE + "/log/gate.log",
+    priority: priority("gate")
+    group: "cell"
+    conda:
+        ENV
+    threads: 1
+    resources:
+        server_slot=1,
+    params:
+        digest=digest(stages.GATE),
+        results=RESULTS,
+    message:
+        "prove that the server of {wildcards.cell}, {wildcards.launch} is ready and as asked"
+    script:
+        "../scripts/gate.py"
+
+
+rule benchmark:
+    input:
+        ancient(HERE + "/gate.json"),
+    output:
+        record=HERE + "/benchmark.json",
+        stages=HERE + "/stages.json",
+        requests=HERE + "/requests.jsonl",
+    log:
+        HERE + "/log/benchmark.log",
+    priority: priority("benchmark")
+    group: "cell"
+    conda:
+        ENV
+    threads: 1
+    resources:
+        server_slot=1,
+    params:
+        digest=digest(stages.BENCHMARK),
+        results=RESULTS,
+    message:
+        "benchmark {wildcards.cell}, {wildcards.launch}"
+    script:
+        "../scripts/benchmark.py"
+
+
+if "capture" in CHAIN:
+
+    rule capture:
+        input:
+            ancient(HERE + "/benchmark.json"),
+        output:
+            record=HERE + "/capture.json",
+        log:
+            HERE + "/log/capture.log",
+        priority: priority("capture")
+        group: "cell"
+        conda:
+            ENV
+        threads: 1
+        resources:
+            server_slot=1,
+        params:
+            digest=digest(stages.CAPTURE),
+            results=RESULTS,
+        message:
+            "record a short profile of {wildcards.cell}, {wildcards.launch}"
+        script:
+            "../scripts/capture.py"
+
+
+rule release:
+    input:
+        ancient(HERE + ("/capture.json" if "capture" in CHAIN else "/benchmark.json")),
+    output:
+        record=HERE + "/exit.json",
+        server_log=HERE + "/server.log",
+    log:
+        HERE + "/log/release.log",
+    priority: priority("release")
+    group: "cell"
+    conda:
+        ENV
+    threads: 1
+    resources:
+        server_slot=1,
+    params:
+        digest=digest(stages.RELEASE),
+        results=RESULTS,
+    message:
+        "stop the server of {wildcards.cell}, {wildcards.launch}"
+    script:
+        "../scripts/release.py"

@@ -1,0 +1,3 @@
+from quietgate.steps import capture
+
+capture.main(snakemake.params.results, *snakemake.wildcards, snakemake.log[0])

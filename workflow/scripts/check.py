@@ -1,0 +1,3 @@
+from quietgate.steps import check
+
+check.main(snakemake.params.results, snakemake.log[0])

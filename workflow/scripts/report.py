@@ -1,0 +1,3 @@
+from quietgate.steps import report
+
+report.main(snakemake.params.results, snakemake.log[0])

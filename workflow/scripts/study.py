@@ -1,0 +1,3 @@
+from quietgate.steps import study
+
+study.main(snakemake.params.results, snakemake.log[0])
