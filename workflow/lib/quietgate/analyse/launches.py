@@ -1,0 +1,120 @@
+"""From the table of passes to one value per launch, the unit of every comparison.
+
+Repeats inside a server life share its memory layout, its clocks and its NCCL channels, so they say
+little about the next launch; they are summarised by their median before any statistics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from quietgate.errors import BadInput
+
+COLUMNS = ("cell", "steps", "nccl", "launch", "concurrency", "repeat", "status", "nccl_verdict")
+
+# The weakest verdict of a cell's launches stands for the cell.
+VERDICTS = ("contradicted", "unknown", "not_exercised", "confirmed")
+
+
+def launch_values(
+    cells: pd.DataFrame, study: Mapping[str, Any], metric: str
+) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """One row per launch and concurrency with the median of `metric` over its repeats.
+
+    Args:
+        cells: the table tables/cells.csv, one row per launch, concurrency and repeat.
+        study: the study record; its `launches` give block and epoch. Without them the columns
+            `block` and `epoch` of `cells` are used, else the number in the launch's name and epoch 1.
+        metric: a column of `cells` with positive values, for example "decode_tokens_per_s".
+
+    Returns:
+        The values (columns epoch, block, cell, launch, concurrency, value, log_value, repeats,
+        repeat_variance) and what was left out, each with cell, launch and why.
+    """
+    missing = [c for c in (*COLUMNS, metric) if c not in cells.columns]
+    if missing:
+        raise BadInput(f"tables/cells.csv: lacks the column {missing[0]}; run `collect` again")
+    left_out: list[dict[str, Any]] = []
+
+    def leave_out(cell: str, launch: str, why: str) -> None:
+        left_out.append({"cell": cell, "launch": launch, "why": why})
+
+    frame = cells.copy()
+    frame[metric] = pd.to_numeric(frame[metric], errors="coerce")
+    for (cell, launch), rows in frame[frame["status"] != "passed"].groupby(["cell", "launch"]):
+        reason = rows["failure_class"].dropna() if "failure_class" in rows else rows["status"]
+        leave_out(cell, launch, str(reason.iloc[0] if len(reason) else rows["status"].iloc[0]))
+    frame = frame[frame["status"] == "passed"]
+
+    if "instance" in frame:
+        lives = frame.groupby(["cell", "launch"])["instance"].nunique()
+        for cell, launch in lives.index[lives > 1]:
+            leave_out(cell, launch, "its passes come from more than one server life")
+            frame = frame[~((frame["cell"] == cell) & (frame["launch"] == launch))]
+
+    usable = np.isfinite(frame[metric]) & (frame[metric] > 0)
+    whole = usable.groupby([frame["cell"], frame["launch"], frame["concurrency"]]).any()
+    for cell, launch, concurrency in whole.index[~whole]:
+        leave_out(cell, launch, f"no {metric} at concurrency {int(concurrency)}")
+    frame = frame[usable].assign(log=lambda f: np.log(f[metric].astype(float)))
+    values = (
+        frame.groupby(["cell", "launch", "concurrency"], sort=True)
+        .agg(
+            value=(metric, "median"),
+            repeats=("log", "size"),
+            repeat_variance=("log", "var"),
+        )
+        .reset_index()
+    )
+    values["log_value"] = np.log(values["value"].astype(float))
+    values["concurrency"] = values["concurrency"].astype(int)
+    places = _places(frame, study)
+    place = [places[key] for key in zip(values["cell"], values["launch"], strict=True)]
+    values.insert(0, "epoch", [p[0] for p in place])
+    values.insert(1, "block", [p[1] for p in place])
+    return values, left_out
+
+
+def _places(frame: pd.DataFrame, study: Mapping[str, Any]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Epoch and block of every launch in `frame`."""
+    known = {
+        (row["cell"], row["launch"]): (int(row.get("epoch") or 1), int(row["block"]))
+        for row in study.get("launches", ())
+    }
+    places = {}
+    for row in frame.drop_duplicates(["cell", "launch"]).to_dict("records"):
+        key = (row["cell"], row["launch"])
+        if key in known:
+            places[key] = known[key]
+            continue
+        number = row.get("block") or re.sub(r"\D", "", str(row["launch"]))
+        if not number:
+            raise BadInput(
+                f"tables/cells.csv: launch {row['launch']!r} of {row['cell']} has no block;"
+                " study.json must list it under `launches`"
+            )
+        places[key] = (int(row.get("epoch") or 1), int(number))
+    return places
+
+
+def cell_facts(cells: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFrame:
+    """One row per cell (index: its id): steps, nccl, the other axes, and the verdict on its profile.
+
+    The verdict is the weakest one of the cell's passed launches: a profile that failed to reach the
+    ranks once is not proved. An absent verdict is "unknown".
+    """
+    first = cells.drop_duplicates("cell").set_index("cell")
+    facts = first[["steps", "nccl", *axes]].copy()
+    facts["steps"] = facts["steps"].astype(int)
+    passed = cells[cells["status"] == "passed"]
+    verdicts = passed["nccl_verdict"].where(passed["nccl_verdict"].isin(VERDICTS), "unknown")
+    rank = verdicts.map(VERDICTS.index).groupby(passed["cell"]).min()
+    facts["nccl_verdict"] = [
+        VERDICTS[int(rank[cell])] if cell in rank.index else "unknown" for cell in facts.index
+    ]
+    return facts
