@@ -8,7 +8,7 @@ from snakemake.settings.types import ExecMode
 
 from quietgate.errors import BadInput
 from quietgate.serve import lease
-from quietgate.study import Study, command, resume, stages
+from quietgate.study import Study, command, here, resume, stages
 
 REVIEWER = "results" in config
 ENV = "../../envs/workflow.yaml"
@@ -45,7 +45,7 @@ def load_study():
 def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
-    missing = study.missing_here()
+    missing = here.missing(study)
     if missing:
         refuse("\n".join(missing))
     try:

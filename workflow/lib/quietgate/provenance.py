@@ -12,7 +12,16 @@ from typing import Any
 
 from quietgate import __version__
 
-_PACKAGES = ("snakemake", "pandas", "numpy", "scipy", "matplotlib", "seaborn", "aiohttp", "requests")
+_PACKAGES = (
+    "snakemake",
+    "pandas",
+    "numpy",
+    "scipy",
+    "matplotlib",
+    "seaborn",
+    "aiohttp",
+    "requests",
+)
 
 
 def _first_line(path: str, starts: str = "") -> str | None:
@@ -101,11 +110,18 @@ def git(folder: str) -> dict[str, Any]:
     def ask(*words: str) -> str | None:
         try:
             run = subprocess.run(
-                ["git", "-C", folder, *words], capture_output=True, text=True, timeout=10, check=True
+                ["git", "-C", folder, *words],
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
             )
         except (OSError, subprocess.SubprocessError):
             return None
         return run.stdout.strip()
 
     status = ask("status", "--porcelain", "--untracked-files=no")
-    return {"commit": ask("rev-parse", "HEAD"), "modified": bool(status) if status is not None else None}
+    return {
+        "commit": ask("rev-parse", "HEAD"),
+        "modified": bool(status) if status is not None else None,
+    }

@@ -69,7 +69,11 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
     place.write(BENCHMARK, "passed", started, live.instance, own, kind="stages", file="stages.json")
     bad = [s for s in summaries if s["status"] != "passed"]
     if bad:
-        problems = [f"concurrency {s['concurrency']} repeat {s['repeat']}: {p}" for s in bad for p in s["problems"]]
+        problems = [
+            f"concurrency {s['concurrency']} repeat {s['repeat']}: {p}"
+            for s in bad
+            for p in s["problems"]
+        ]
         raise CellFailed("invalid_pass", problems[0], problems)
     return live.instance, {
         "settings": settings,

@@ -131,7 +131,9 @@ def started(place: Place) -> Live:
     if live is None:
         place.say("starting the server")
         live = lease.start(spec)
-        place.say(f"server {live.instance} runs, pid {live.pids[0]}, {live.base_url}, slot {live.slot}")
+        place.say(
+            f"server {live.instance} runs, pid {live.pids[0]}, {live.base_url}, slot {live.slot}"
+        )
     return live
 
 
@@ -172,7 +174,9 @@ def gate_record(place: Place, live: Live) -> records.Record:
     }
     status = "failed" if bad else "passed"
     if bad:
-        lease.release(live_dir=place.live, instances_dir=place.folder / "instances", reason="gate failed")
+        lease.release(
+            live_dir=place.live, instances_dir=place.folder / "instances", reason="gate failed"
+        )
     file = str(path.relative_to(place.folder))
     return place.write(GATE, status, began, live.instance, fields, failure, file=file)
 

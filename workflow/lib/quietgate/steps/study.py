@@ -26,7 +26,13 @@ def study_record(study: Study) -> records.Record:
         "digest": study_digest(study),
         "config": study.config,
         "cells": [
-            {"id": c.id, "steps": c.steps, "nccl": c.nccl, "axes": c.axes, "digests": study.digests(c)}
+            {
+                "id": c.id,
+                "steps": c.steps,
+                "nccl": c.nccl,
+                "axes": c.axes,
+                "digests": study.digests(c),
+            }
             for c in study.cells
         ],
         "launches": [

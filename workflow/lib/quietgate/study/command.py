@@ -19,7 +19,15 @@ EMBEDDED_LAUNCHER = "workflow/embedded/serve_cpu.py"
 
 # Inherited variables that change what a server does. They are dropped so that a profile means the same
 # from every shell; `server.keep_env` names exceptions.
-DROPPED = ("NCCL_*", "SGLANG_*", "SGL_*", "TORCH_NCCL_*", "EAGLE3_*", "PYTORCH_*", "CUDA_LAUNCH_BLOCKING")
+DROPPED = (
+    "NCCL_*",
+    "SGLANG_*",
+    "SGL_*",
+    "TORCH_NCCL_*",
+    "EAGLE3_*",
+    "PYTORCH_*",
+    "CUDA_LAUNCH_BLOCKING",
+)
 
 # SGLang sets max_running_requests to 48 as soon as speculation is on, and leaves it alone otherwise
 # (arg_groups/speculative_hook.py): every cell gets the same number, or cells would differ unasked.
@@ -90,7 +98,7 @@ def model_path(value: Any) -> Any:
 
 
 def device(config: dict[str, Any]) -> str:
-    """"cpu" or "cuda": what the server runs on."""
+    """ "cpu" or "cuda": what the server runs on."""
     asked = config["server"]["device"]
     if asked != "auto":
         return str(asked)
@@ -141,7 +149,9 @@ def resolve(
             else:
                 env[axis["variable"]] = value
         else:
-            _set_flag(spec if axis["flag"].startswith("speculative") else flags, axis["flag"], value)
+            _set_flag(
+                spec if axis["flag"].startswith("speculative") else flags, axis["flag"], value
+            )
     processes = [
         {
             "argv": [*_program(config, basedir), *tokens({**flags, **node["args"], **spec})],

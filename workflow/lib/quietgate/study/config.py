@@ -107,7 +107,9 @@ def _schema_problem(error: ValidationError, source: str) -> str:
         hints = []
         for key in unknown:
             close = difflib.get_close_matches(str(key), known, 1)
-            hints.append(f"unknown key {key!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+            hints.append(
+                f"unknown key {key!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
+            )
         return f"{where}: {'; '.join(hints)}; allowed: {', '.join(known)}"
     if error.validator == "required":
         return f"{where}: {error.message}"

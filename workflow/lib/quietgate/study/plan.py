@@ -9,6 +9,7 @@ from typing import Any
 
 from quietgate.files import read_json
 from quietgate.study import command
+from quietgate.study.here import missing
 from quietgate.study.resume import plan_redo
 from quietgate.study.stages import chain, launch_folder
 from quietgate.study.study import Cell, Launch, Study
@@ -40,7 +41,7 @@ def lines(study: Study, results: Path, detail: bool = True) -> Iterator[str]:
         yield from command_lines(study, cell)
     yield ""
     yield from _state(study, results)
-    notes = [*study.missing_here(), *study_warnings(study)]
+    notes = [*missing(study), *study_warnings(study)]
     if notes:
         yield ""
         yield "Warnings:"
@@ -67,7 +68,9 @@ def study_warnings(study: Study) -> list[str]:
 
 def _head(study: Study) -> Iterator[str]:
     config = study.config
-    yield f"Study {study.name} ({study.source})" + (f": {config['title']}" if config["title"] else "")
+    yield f"Study {study.name} ({study.source})" + (
+        f": {config['title']}" if config["title"] else ""
+    )
     yield (
         f"{len(study.cells)} cells x {config['replicates']} launch(es) = {len(study.launches)} launches; "
         f"per launch {config['benchmark']['repeats']} repeat(s) at concurrency "
@@ -131,12 +134,16 @@ def _grouped(argv: list[str]) -> list[str]:
 
 def _state(study: Study, results: Path) -> Iterator[str]:
     redo = {r.launch: r for r in plan_redo(study, results) if r.launch}
-    new, kept, unfinished = [], [], []
+    new: list[Launch] = []
+    kept: list[Launch] = []
+    unfinished: list[Launch] = []
     for launch in study.launches:
         present = _present(study, results, launch)
         if launch in redo:
             continue
-        (new if present == 0 else kept if present == len(chain(study)) else unfinished).append(launch)
+        (new if present == 0 else kept if present == len(chain(study)) else unfinished).append(
+            launch
+        )
     yield f"Kept {len(kept)}, new {len(new)}, unfinished {len(unfinished)}, stale {len(redo)}"
     for launch in unfinished:
         yield f"  unfinished: {launch.cell.id} {launch.id}"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import random
 import re
-import shutil
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +16,6 @@ from quietgate.errors import BadConfig
 from quietgate.files import digest, read_json, sha256, write_json
 from quietgate.study import command
 from quietgate.study.config import Config, load, resolve
-from quietgate.study.nccl_variables import missing_file
 
 PROMPTS = Path(__file__).parents[3] / "prompts" / "default.jsonl"
 BASEDIR = str(Path(__file__).parents[4])
@@ -75,7 +72,9 @@ class Study:
         self.source = source
         self.basedir = basedir
         if len({c.id for c in self.cells}) < len(self.cells):
-            raise BadConfig([f"{source}: grid: two cells have the same folder name; change a value"])
+            raise BadConfig(
+                [f"{source}: grid: two cells have the same folder name; change a value"]
+            )
 
     @classmethod
     def from_config(cls, config: Config, source: str = "config") -> Study:
@@ -188,30 +187,6 @@ class Study:
             "benchmark": digest(server, config["benchmark"], prompts, versions.MEASURE),
             "capture": digest(server, config["capture"], prompts, versions.CAPTURE),
         }
-
-    def missing_here(self) -> list[str]:
-        """What the study names and this machine lacks, one line each.
-
-        Not part of the config's own check: a plan may be made on another machine than the run.
-        """
-        server = self.config["server"]
-        lines = []
-        python, cwd = server["python"], server["cwd"]
-        if python and not shutil.which(os.path.expanduser(python)):
-            lines.append(f"server.python: no program {python} on this machine; name the interpreter that has SGLang")
-        if server["python"] is None and server["entry"] and not shutil.which(os.path.expanduser(server["entry"][0])):
-            lines.append(f"server.entry: no program {server['entry'][0]} on this machine's PATH")
-        if cwd and not Path(cwd).expanduser().is_dir():
-            lines.append(f"server.cwd: no folder {cwd} on this machine")
-        if not self.prompts_path.is_file():
-            lines.append(f"benchmark.prompts: no file {self.prompts_path} on this machine")
-        for cell in self.cells:
-            for process in self.resolved(cell)["processes"]:
-                for name, value in process["env"].items():
-                    problem = missing_file(name, value)
-                    if problem:
-                        lines.append(f"{name} ({cell.nccl}): {problem}")
-        return [f"{self.source}: {line}" for line in dict.fromkeys(lines)]
 
     @cached_property
     def _prompts_digest(self) -> str:

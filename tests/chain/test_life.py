@@ -1,0 +1,80 @@
+"""A study from nothing to figures; again; and what must not change anything."""
+
+import json
+
+import pytest
+from chain.runs import Run, every, stamps
+
+from quietgate import records
+
+pytestmark = pytest.mark.workflow
+
+
+def test_from_nothing_to_figures_and_nothing_to_do(run):
+    assert run() == 0, run.text()[-3000:]
+    assert run.jobs()["launch"] == 2
+    for name in ("launch", "gate", "benchmark", "stages", "capture", "profile", "exit"):
+        found = every(run, name)
+        assert len(found) == 2, name
+        for path in found:
+            assert records.read(path, name)["status"] == "passed"
+    assert (run.results / "report.html").stat().st_size > 2000
+    assert {p.suffix for p in (run.results / "figures").iterdir()} >= {".pdf", ".svg", ".png", ".csv"}
+    benchmark = run.record("steps-2_nccl-default", "benchmark")
+    assert benchmark["passes"][0]["tokens_per_cycle"] > 1
+    assert run.record("steps-0_nccl-default", "benchmark")["passes"][0]["tokens_per_cycle"] == 1
+    instance = run.results / "cells/steps-2_nccl-default/l1/instances" / benchmark["instance"]
+    assert json.loads((instance / "gate.json").read_text())["status"] == "passed"
+    assert run("-n", log="dry") == 0
+    assert run.finished("dry")
+    before = stamps(run)
+    assert run(log="again") == 0
+    assert run.finished("again"), run.text("again")[-2000:]
+    assert stamps(run) == before
+
+
+@pytest.mark.parametrize("words", [["-n"], ["--lint"], ["--summary"], ["--rulegraph"], ["--touch"]])
+def test_looking_changes_nothing(run, words):
+    run(*words)
+    assert not (run.folder / "results").exists()
+
+
+def test_bad_config_is_one_line_and_exit_2(run):
+    run.edit(nccl_profiles__default={"set": {"NCCL_PROT": "LL"}}, benchmark__repeats=0)
+    del run.config["benchmark"]["repeats"]
+    run.edit()
+    assert run() == 2
+    assert "Traceback" not in run.text()
+    line = next(x for x in run.text().splitlines() if "NCCL_PROT" in x)
+    assert line.startswith("study.yaml: nccl_profiles.default.set.NCCL_PROT:")
+    assert not (run.folder / "results").exists()
+
+
+def test_missing_interpreter_is_found_before_anything_starts(run):
+    run.edit(server__python="/no/such/python")
+    assert run() == 2
+    assert "server.python: no program /no/such/python here" in run.text()
+    assert not (run.folder / "results").exists()
+
+
+def test_two_runs_of_one_study_do_not_meet(run):
+    run.mode_file.write_text("slow-start:3")
+    first = run.start(log="first")
+    run.wait_for("server .* runs", "first")
+    assert run(log="second") == 2
+    assert "already" in run.text("second") or "another" in run.text("second")
+    assert "Traceback" not in run.text("second")
+    assert first.wait(120) == 0, run.text("first")[-2000:]
+
+
+def test_one_server_at_a_time_whatever_the_cores(tmp_path):
+    run = Run(tmp_path / "study", grid__steps=[0, 1, 2], capture__enabled=False, benchmark__repeats=1)
+    process = run.start("--cores", "4")
+    most = 0
+    while process.poll() is None:
+        most = max(most, len(run.servers()))
+    assert process.wait() == 0, run.text()[-3000:]
+    assert most == 1
+    run.nothing_left()
+
+
