@@ -1,0 +1,312 @@
+"""The leased server as jobs see it: start it, use it, end it.
+
+A run's main process calls `claim_owner`, `lock_study` and `reap_stale`. A job calls `live(spec)
+or start(spec)`, then works inside `with hold(server, "benchmark") as held:`, and the last job
+calls `release`. Being told to stop is `Interrupted`, a lost server is `CellFailed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from quietgate.errors import BadInput, CellFailed, Interrupted
+from quietgate.files import read_json
+from quietgate.serve import slots
+from quietgate.serve.hold import Hold, failure_of, hold, request_release, wait_until_gone
+from quietgate.serve.locks import Lock, peek, try_lock
+from quietgate.serve.ownership import claim_owner, owner, owner_alive
+from quietgate.serve.processes import Identity, alive, myself, send
+from quietgate.serve.slots import Slot
+from quietgate.serve.state import LaunchSpec, Live, Process, State, exit_file, put_json, utc
+from quietgate.serve.strays import bury, supervised
+
+__all__ = [
+    "Hold",
+    "LaunchSpec",
+    "Live",
+    "Process",
+    "Slot",
+    "claim_owner",
+    "hold",
+    "live",
+    "lock_study",
+    "reap_stale",
+    "release",
+    "start",
+]
+
+POLL_S = 0.02
+LIBRARY = Path(__file__).parents[2]
+# What ending a server may take beyond its grace: strays, forced kills, writing the record.
+END_MARGIN_S = 60.0
+
+
+def lock_study(study_dir: Path) -> Lock:
+    """Take the study for this run; BadInput when another run has it. Held until the process ends."""
+    path = Path(study_dir) / ".live" / "study.lock"
+    try:
+        lock = try_lock(path)
+    except OSError as e:
+        raise BadInput(f"{path}: cannot lock this study ({e.strerror or e})") from None
+    if lock is None:
+        holder = peek(path) or {}
+        who = f"pid {holder.get('pid', '?')} on {holder.get('host', '?')}"
+        raise BadInput(
+            f"{study_dir}: another run of this study is in progress ({who}, since "
+            f"{holder.get('since', '?')}); wait for it, or stop it and start again"
+        )
+    here = owner()
+    lock.write_note({"pid": os.getpid(), "host": here["place"]["host"], "since": utc()})
+    return lock
+
+
+def reap_stale(study_dir: Path, timeout_s: float = 180.0) -> list[str]:
+    """End what killed runs of this study left alive; one line for each thing found.
+
+    Only for the holder of the study's lock. Supervisors of a dead owner end their servers by
+    themselves: they are waited for, and killed when they do not. Servers of another host's runs
+    (batch jobs of a killed main process) cannot be judged from here and are only named.
+    """
+    said = []
+    give_up = time.monotonic() + timeout_s
+    for order_path in sorted(Path(study_dir).glob(".live/*/*/spec.json")):
+        state = State(order_path.parent)
+        order = read_json(order_path)
+        if not isinstance(order, dict):
+            continue
+        name = "/".join(state.folder.parts[-2:])
+        if (lock := try_lock(state.lock)) is None:
+            judged = owner_alive(order["owner"])
+            if judged is None:
+                host = order["owner"].get("place", {}).get("host")
+                said.append(f"{name}: in use by a job on {host}, left alone; cancel it first")
+                continue
+            if judged:
+                said.append(f"{name}: in use by pid {order['owner']['pid']}, left alone")
+                continue
+            said.append(f"{name}: waited for the server of a killed run to end")
+            lock = _await_lock(state, give_up)
+        if lock is None:
+            raise CellFailed("killed", f"{name}: the server of a killed run cannot be ended")
+        try:
+            lease = read_json(state.lease)
+            if isinstance(lease, dict) and owner_alive(lease["owner"]) is not None:
+                fresh = not exit_file(Path(lease["instance_dir"]).parent, lease["instance"]).exists()
+                left = bury(state, "both supervisors were killed")
+                if fresh:
+                    said.append(f"{name}: ended what both killed supervisors had left")
+                if left:
+                    said.append(f"{name}: processes {left} cannot be ended")
+        finally:
+            lock.release()
+    return said
+
+
+def _await_lock(state: State, give_up: float) -> Lock | None:
+    """The launch's lock once its supervisors are gone, which is forced when time is up."""
+    forced_until = give_up + 10
+    while time.monotonic() < forced_until:
+        if lock := try_lock(state.lock):
+            return lock
+        lease = read_json(state.lease)
+        if time.monotonic() > give_up and isinstance(lease, dict):
+            for supervisor in lease["supervisors"]:
+                send(Identity.from_json(supervisor), signal.SIGKILL)
+        time.sleep(0.05)
+    return None
+
+
+def live(spec: LaunchSpec) -> Live | None:
+    """This run's live server of this launch, if it is just the one asked for; else None."""
+    state = State(spec.live_dir)
+    lease = read_json(state.lease)
+    if (
+        not isinstance(lease, dict)
+        or lease["ended"] is not None
+        or lease["digest"] != spec.digest
+        or lease["owner"] != owner()
+        or not supervised(lease)
+        or state.release(lease["instance"]).exists()
+        or not all(alive(Identity.from_json(p)) for p in lease["started"])
+    ):
+        return None
+    return _live(lease, state)
+
+
+def _live(lease: dict[str, Any], state: State) -> Live:
+    return Live(
+        instance=lease["instance"],
+        cell=lease["cell"],
+        launch=lease["launch"],
+        digest=lease["digest"],
+        port=lease["port"],
+        base_url=f"http://127.0.0.1:{lease['port']}",
+        pids=tuple(p["pid"] for p in lease["started"]),
+        pgids=tuple(lease["pgids"]),
+        slot=lease["slot"],
+        instance_dir=Path(lease["instance_dir"]),
+        log=Path(lease["log"]),
+        started_at=lease["started_at"],
+        live_dir=state.folder,
+        started=tuple(Identity.from_json(p) for p in lease["started"]),
+        grace_s=lease["grace_s"],
+    )
+
+
+def start(spec: LaunchSpec) -> Live:
+    """Start this launch's server under a supervisor of its own, waiting for a slot first.
+
+    Returns as soon as its processes run, long before it can answer. Raises Interrupted when told
+    to stop meanwhile, CellFailed when it cannot be started.
+    """
+    mine = owner()
+    state = State(spec.live_dir)
+    _end_previous(state, mine)
+    instance = uuid.uuid4().hex[:12]
+    put_json(
+        state.order,
+        {
+            "instance": instance,
+            "spec": spec.as_json(),
+            "owner": mine,
+            "launcher": myself().as_json(),
+            "slot_dir": str(slots.folder()),
+        },
+    )
+    with _told_to_stop() as told, state.supervisor_log.open("ab") as log:
+        supervisor = subprocess.Popen(
+            # -m looks in the working folder first: no variable needs to be set, all of which
+            # the server would inherit.
+            [sys.executable, "-m", "quietgate.serve.supervisor", str(state.order)],
+            cwd=LIBRARY,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        _supervisors.append(supervisor)
+        try:
+            return _await_start(state, instance, supervisor, mine, told)
+        except BaseException as e:
+            request_release(
+                state, instance, f"launch gave up: {e}", interrupted=not isinstance(e, CellFailed)
+            )
+            raise
+
+
+# Popen objects of supervisors that this process started: kept, so that they can be reaped.
+_supervisors: list[subprocess.Popen[bytes]] = []
+
+
+def _end_previous(state: State, mine: dict[str, Any]) -> None:
+    """Ask an earlier server of this launch to end; the new supervisor waits for that."""
+    for old in _supervisors[:]:
+        if old.poll() is not None:
+            _supervisors.remove(old)
+    lease = read_json(state.lease)
+    if not isinstance(lease, dict) or lease["ended"] is not None or not supervised(lease):
+        return
+    if lease["owner"] != mine and owner_alive(lease["owner"]):
+        raise Interrupted(f"another run (pid {lease['owner']['pid']}) has a server of this launch")
+    request_release(state, lease["instance"], "another server of this launch is wanted")
+
+
+@contextlib.contextmanager
+def _told_to_stop() -> Iterator[list[str]]:
+    """The names of stop signals received by this process so far, which do nothing else meanwhile."""
+    told: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+    before = {}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, lambda n, frame: told.append(signal.Signals(n).name))
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _await_start(
+    state: State,
+    instance: str,
+    supervisor: subprocess.Popen[bytes],
+    mine: dict[str, Any],
+    told: list[str],
+) -> Live:
+    while True:
+        ended = supervisor.poll() is not None  # before looking, so that its last word is seen
+        lease = read_json(state.lease)
+        if isinstance(lease, dict) and lease["instance"] == instance:
+            if lease["ended"] is None:
+                return _live(lease, state)
+            raise failure_of(lease)
+        refusal = read_json(state.refusal(instance))
+        if refusal:
+            if refusal["failure_class"] is None:
+                raise Interrupted(refusal["reason"])
+            raise CellFailed(refusal["failure_class"], refusal["reason"])
+        if told:
+            raise Interrupted(f"told to stop by {told[0]} while launching")
+        if not owner_alive(mine):
+            raise Interrupted("the run that owns this job is gone")
+        if ended:
+            raise CellFailed(
+                "killed",
+                f"the server's supervisor ended, status {supervisor.returncode}",
+                _last_lines(state.supervisor_log),
+            )
+        time.sleep(POLL_S)
+
+
+def _last_lines(path: Path, count: int = 15) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []
+
+
+def release(live_dir: Path, instances_dir: Path, reason: str = "released") -> dict[str, Any]:
+    """End this launch's server, if it has one, and say how its last server ended.
+
+    May be called again, and after a server is gone. Raises Interrupted, and ends nothing, when
+    the server belongs to another live run: an orphaned job must not end its successor's server.
+    """
+    state = State(live_dir)
+    order = read_json(state.order)
+    if isinstance(order, dict):
+        mine = owner()
+        if order["owner"] != mine and owner_alive(order["owner"]) is not False:
+            raise Interrupted(f"another run (pid {order['owner']['pid']}) owns this server")
+        if order["owner"] != mine and not owner_alive(mine):
+            raise Interrupted("the run that owns this job is gone")
+        instance, spec = order["instance"], order["spec"]
+        request_release(state, instance, reason)
+        bound = spec["grace_s"] + spec["memory_timeout_s"] + END_MARGIN_S
+        if not wait_until_gone(state, exit_file(Path(instances_dir), instance), bound):
+            raise CellFailed("killed", f"the server did not end within {bound:.0f} s")
+    return _exit_fields(Path(instances_dir), order["instance"] if order else None)
+
+
+def _exit_fields(instances_dir: Path, instance: str | None) -> dict[str, Any]:
+    """The own fields of the exit record, from the records of the server lives."""
+    lives = [e for p in instances_dir.glob("*/exit.json") if isinstance(e := read_json(p), dict)]
+    lives.sort(key=lambda e: (e["started_at"] or e["ended_at"], e["ended_at"]))
+    last = next((e for e in lives if e["instance"] == instance), lives[-1] if lives else None)
+    fields = ("reason", "returncode", "forced", "left", "ended_at", "gpu_memory")
+    if last is None:
+        last = dict.fromkeys(fields) | {"reason": "no server was started", "forced": False}
+        last["left"] = []
+    return {f: last[f] for f in fields} | {"instances": [e["instance"] for e in lives]}
