@@ -97,7 +97,7 @@ class TraceFile:
 
     def blocks(self) -> Iterator[list[Event]]:
         """The events, a few megabytes of JSON at a time; BadInput for a cut or damaged file."""
-        chunks = self._chunks()
+        chunks = self.chunks()
         data, in_array = self._header(chunks)
         if not in_array:
             return
@@ -121,7 +121,8 @@ class TraceFile:
     def _bad(self, what: str) -> BadInput:
         return BadInput(f"{self.path}: {what}")
 
-    def _chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
+        """The file's JSON text in pieces, uncompressed; BadInput where it is cut or damaged."""
         try:
             with self.path.open("rb") as f:
                 first = f.read(READ_BYTES)

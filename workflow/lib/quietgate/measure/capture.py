@@ -1,0 +1,317 @@
+"""A short profiler pass on the live server: start the profiler, keep it decoding, take the traces.
+
+The profiler stretches whatever is launched from the CPU, so this pass follows the timed ones and
+none of its times is a result; kernel times inside its traces are. Stacks and shapes stay off: they
+multiply the traces and the stretch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import requests
+
+from quietgate.errors import BadInput, CellFailed
+from quietgate.files import sha256
+from quietgate.inspect.trace import stream
+
+POLL_S = 0.2
+HTTP_S = 10.0
+# Starting the profiler loads its GPU library, and the answer waits for that.
+START_S = 120.0
+# How long decoding goes on without any trace before the profiler is told to stop: a server that
+# does not know `num_steps` would never stop by itself.
+NUDGE_S = 30.0
+
+
+class PromptLike(Protocol):
+    """What a prompt must have to be sent."""
+
+    @property
+    def id(self) -> str:
+        """Its name in records."""
+
+    @property
+    def category(self) -> str:
+        """Its kind."""
+
+    @property
+    def text(self) -> str:
+        """What is sent."""
+
+
+def capture(
+    base_url: str,
+    out_dir: Path,
+    prompts: Sequence[PromptLike],
+    sampling: dict[str, Any],
+    cycles: int,
+    timeout_s: float,
+    stop_check: Callable[[], None],
+) -> dict[str, Any]:
+    """Profile `cycles` forwards of the live server; the own fields of the record `capture`.
+
+    Requests run one after another until the trace of every rank is in `out_dir`, whole. Raises
+    CellFailed (class `profiler`) when that does not happen in time, and whatever `stop_check`
+    raises.
+    """
+    out_dir = Path(out_dir).resolve()
+    out_dir.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    session = _session()
+    info = _server_info(session, base_url)
+    before = set(_traces(out_dir))
+    _start(session, base_url, out_dir, cycles, info, timeout_s)
+    driver = _Driver(base_url, prompts, sampling, timeout_s)
+    driver.start()
+    try:
+        files = _await_traces(
+            session, base_url, out_dir, before, _ranks_here(info), driver, timeout_s, stop_check
+        )
+        profiler_s = time.monotonic() - started
+    finally:
+        driver.stop()
+        session.close()
+    while driver.is_alive() and time.monotonic() < started + timeout_s:
+        stop_check()
+        driver.join(POLL_S)
+    return {
+        "trace_files": [{"name": f.name, "sha256": sha256(f), "bytes": f.stat().st_size} for f in files],
+        "cycles_requested": cycles,
+        "profiler_s": profiler_s,
+        "requests": list(driver.done),
+    }
+
+
+def _session() -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False  # a proxy from the environment must not answer for the server
+    return session
+
+
+def _server_info(session: requests.Session, base_url: str) -> dict[str, Any]:
+    """The server's own arguments; empty where it does not tell (then nothing is assumed of it)."""
+    for path in ("/server_info", "/get_server_info"):
+        try:
+            answer = session.get(f"{base_url}{path}", timeout=HTTP_S)
+            found = answer.json() if answer.status_code == 200 else None
+        except (requests.RequestException, ValueError):
+            continue
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _ranks_here(info: dict[str, Any]) -> int | None:
+    """How many scheduler processes write a trace on this machine, or None where unknown."""
+    sizes = {name: info.get(name) for name in ("tp_size", "pp_size", "dp_size", "nnodes")}
+    known = {name: size for name, size in sizes.items() if isinstance(size, int) and size > 0}
+    if "tp_size" not in known:
+        return None
+    ranks = known["tp_size"] * known.get("pp_size", 1)
+    if not info.get("enable_dp_attention"):  # DP attention divides the TP ranks among itself
+        ranks *= known.get("dp_size", 1)
+    return max(1, ranks // known.get("nnodes", 1))
+
+
+def _start(
+    session: requests.Session,
+    base_url: str,
+    out_dir: Path,
+    cycles: int,
+    info: dict[str, Any],
+    timeout_s: float,
+) -> None:
+    body = {
+        "output_dir": str(out_dir),
+        "num_steps": cycles,
+        "activities": ["CPU"] if info.get("device") == "cpu" else ["CPU", "GPU"],
+        "with_stack": False,
+        "record_shapes": False,
+    }
+    for attempt in (1, 2):
+        try:
+            answer = session.post(f"{base_url}/start_profile", json=body, timeout=min(START_S, timeout_s))
+        except requests.RequestException as e:
+            raise CellFailed("profiler", f"/start_profile gave no answer ({type(e).__name__})") from None
+        if answer.status_code == 200:
+            return
+        if attempt == 1 and "already" in answer.text.lower():
+            # Left running by a capture that was interrupted.
+            session.post(f"{base_url}/stop_profile", timeout=min(START_S, timeout_s))
+            continue
+        raise CellFailed(
+            "profiler",
+            f"/start_profile answered {answer.status_code}: {answer.text.strip()[:200]}",
+        )
+
+
+def _await_traces(
+    session: requests.Session,
+    base_url: str,
+    out_dir: Path,
+    before: set[Path],
+    ranks: int | None,
+    driver: _Driver,
+    timeout_s: float,
+    stop_check: Callable[[], None],
+) -> list[Path]:
+    deadline = time.monotonic() + timeout_s
+    nudge_at = time.monotonic() + min(NUDGE_S, timeout_s / 2)
+    watched: dict[Path, _Watched] = {}
+    while True:
+        stop_check()
+        for path in _traces(out_dir):
+            if path not in before:
+                watched.setdefault(path, _Watched(path)).look()
+        if watched:
+            driver.stop()
+        complete = sorted(path for path, w in watched.items() if w.complete)
+        settled = len(complete) == len(watched) and all(w.quiet_s() > 2.0 for w in watched.values())
+        if complete and len(complete) == len(watched):
+            if ranks is not None and len(complete) >= ranks:
+                return complete
+            if ranks is None and settled:
+                return complete
+        if time.monotonic() >= deadline:
+            raise CellFailed("profiler", _missing(complete, watched, ranks, timeout_s, driver))
+        if not watched and driver.failed_only():
+            raise CellFailed(
+                "profiler", f"no request succeeded under the profiler: {driver.done[-1]['error']}"
+            )
+        if not watched and time.monotonic() >= nudge_at and driver.done:
+            nudge_at = deadline
+            with contextlib.suppress(requests.RequestException):  # the deadline speaks
+                session.post(f"{base_url}/stop_profile", timeout=HTTP_S)
+        time.sleep(POLL_S)
+
+
+def _missing(
+    complete: list[Path],
+    watched: dict[Path, _Watched],
+    ranks: int | None,
+    timeout_s: float,
+    driver: _Driver,
+) -> str:
+    of = "" if ranks is None else f" of {ranks}"
+    partial = sorted(p.name for p, w in watched.items() if not w.complete)
+    unfinished = f"; unfinished: {', '.join(partial)}" if partial else ""
+    return (
+        f"{len(complete)}{of} traces complete after {timeout_s:.0f} s and "
+        f"{len(driver.done)} requests{unfinished}"
+    )
+
+
+def _traces(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.name.endswith((".json.gz", ".trace.json")))
+
+
+@dataclass
+class _Watched:
+    """A trace file that may still be growing."""
+
+    path: Path
+    size: int = -1
+    since: float = field(default_factory=time.monotonic)
+    complete: bool = False
+
+    def look(self) -> None:
+        """Check a file that has stopped growing, once per size."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return
+        if size != self.size:
+            self.size, self.since, self.complete = size, time.monotonic(), False
+        elif not self.complete and size:
+            self.complete = _whole(self.path)
+
+    def quiet_s(self) -> float:
+        """Seconds since its size last changed."""
+        return time.monotonic() - self.since
+
+
+def _whole(path: Path) -> bool:
+    """Whether the trace reads to its end: gzip's own check, or the closing brace of plain JSON."""
+    reader = stream.TraceFile(path)
+    last = b""
+    try:
+        for chunk in reader.chunks():
+            last = chunk
+    except BadInput:
+        return False
+    return last.rstrip().endswith((b"}", b"]"))
+
+
+class _Driver(threading.Thread):
+    """Sends requests one after another until told to stop, so that the profiler sees decoding."""
+
+    def __init__(
+        self,
+        base_url: str,
+        prompts: Sequence[PromptLike],
+        sampling: dict[str, Any],
+        timeout_s: float,
+    ):
+        super().__init__(name="capture-requests", daemon=True)
+        self.done: list[dict[str, Any]] = []
+        self._base_url, self._prompts = base_url, prompts
+        self._sampling, self._timeout_s = sampling, timeout_s
+        self._stop_asked = threading.Event()
+
+    def stop(self) -> None:
+        """No further request after the one now running."""
+        self._stop_asked.set()
+
+    def failed_only(self) -> bool:
+        """Whether three requests came back and none of them succeeded."""
+        return len(self.done) >= 3 and not any(r["ok"] for r in self.done)
+
+    def run(self) -> None:
+        """Thread body."""
+        with _session() as session:
+            for prompt in itertools.cycle(self._prompts):
+                if self._stop_asked.is_set():
+                    return
+                self.done.append(self._send(session, prompt))
+                if not self.done[-1]["ok"]:
+                    self._stop_asked.wait(0.5)
+
+    def _send(self, session: requests.Session, prompt: PromptLike) -> dict[str, Any]:
+        sent = time.monotonic()
+        record: dict[str, Any] = {
+            "phase": "capture",
+            "concurrency": 1,
+            "repeat": 0,
+            "prompt_id": prompt.id,
+            "category": prompt.category,
+            "ok": False,
+            "error": None,
+        }
+        try:
+            answer = session.post(
+                f"{self._base_url}/generate",
+                json={"text": prompt.text, "sampling_params": self._sampling},
+                timeout=self._timeout_s,
+            )
+            found = answer.json()
+        except (requests.RequestException, ValueError) as e:
+            return record | {"error": f"{type(e).__name__}: {e}"[:300]}
+        meta = found.get("meta_info") if isinstance(found, dict) else None
+        if answer.status_code != 200 or not isinstance(meta, dict):
+            return record | {"error": f"HTTP {answer.status_code}: {answer.text[:200]}"}
+        return record | {
+            "ok": True,
+            "end_to_end_s": time.monotonic() - sent,
+            "prompt_tokens": meta.get("prompt_tokens"),
+            "completion_tokens": meta.get("completion_tokens"),
+            "cached_tokens": meta.get("cached_tokens"),
+            "spec_verify_ct": meta.get("spec_verify_ct"),
+        }
