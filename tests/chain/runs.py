@@ -117,11 +117,10 @@ class Run:
         return (self.folder / log).read_text(errors="replace")
 
     def jobs(self, log: str = "log") -> Counter[str]:
-        """How often each rule ran."""
-        found = re.findall(r"^(?:local)?(?:rule|job) (\w+):|^\[.*\]\nJob \d+: ", self.text(log), re.M)
-        ran = Counter(name for name in found if name)
-        ran.pop("all", None)
-        return ran
+        """The jobs that a run set out to do: rule -> how many."""
+        table = re.search(r"^Job stats:\n.*\n[- ]+\n((?:\w+ +\d+\n)+)", self.text(log), re.M)
+        planned = dict(line.split() for line in table[1].splitlines()) if table else {}
+        return Counter({rule: int(n) for rule, n in planned.items() if rule not in ("all", "total")})
 
     def finished(self, log: str = "log") -> bool:
         """Whether this run found nothing to do."""

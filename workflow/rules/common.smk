@@ -37,7 +37,9 @@ def refuse(error):
 def load_study():
     source = ", ".join(os.path.relpath(f) for f in workflow.configfiles) or "--config"
     try:
-        return Study.from_config(dict(config), source)
+        study = Study.from_config(dict(config), source)
+        study.digests(study.reference)
+        return study
     except BadInput as error:
         refuse(error)
 
@@ -80,10 +82,21 @@ if not REVIEWER:
 
 
 # Offline jobs take every server slot, so that none of them ever runs beside a timed pass.
-EXCLUSIVE = workflow.global_resources.get("server_slot", 1)
+EXCLUSIVE = (
+    workflow.global_resources["server_slot"].value
+    if "server_slot" in workflow.global_resources
+    else 1
+)
 
 # Later stages of a begun launch come before anything else; launches start in the study's random order.
-RANK = {"release": 5, "capture": 4, "benchmark": 3, "gate": 2, "extract": 1, "launch": 0}
+RANK = {
+    "release": 5,
+    "capture": 4,
+    "benchmark": 3,
+    "gate": 2,
+    "extract": 1,
+    "launch": 0,
+}
 
 
 def priority(rule):

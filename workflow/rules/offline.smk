@@ -49,7 +49,11 @@ rule study:
 
 rule extract:
     input:
-        [HERE + f"/{s.record}" for s in stages.chain(STUDY) if s.name in ("benchmark", "capture")],
+        [
+            HERE + f"/{s.record}"
+            for s in stages.chain(STUDY)
+            if s.name in ("benchmark", "capture")
+        ],
         ended=ancient(HERE + "/exit.json"),
     output:
         record=HERE + "/profile.json",

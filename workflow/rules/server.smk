@@ -11,7 +11,8 @@ rule launch:
     log:
         HERE + "/log/launch.log",
     priority: priority("launch")
-    group: "cell"
+    group:
+        "cell"
     conda:
         ENV
     threads: 1
@@ -34,7 +35,8 @@ rule gate:
     log:
         HERE + "/log/gate.log",
     priority: priority("gate")
-    group: "cell"
+    group:
+        "cell"
     conda:
         ENV
     threads: 1
@@ -59,7 +61,8 @@ rule benchmark:
     log:
         HERE + "/log/benchmark.log",
     priority: priority("benchmark")
-    group: "cell"
+    group:
+        "cell"
     conda:
         ENV
     threads: 1
@@ -84,7 +87,8 @@ if "capture" in CHAIN:
         log:
             HERE + "/log/capture.log",
         priority: priority("capture")
-        group: "cell"
+        group:
+            "cell"
         conda:
             ENV
         threads: 1
@@ -108,7 +112,8 @@ rule release:
     log:
         HERE + "/log/release.log",
     priority: priority("release")
-    group: "cell"
+    group:
+        "cell"
     conda:
         ENV
     threads: 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
+@cache
 def source_digest(*packages: Path) -> str:
     """A digest of the Python sources below the given files or folders: the version of an offline layer."""
     h = hashlib.sha256()

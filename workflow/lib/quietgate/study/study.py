@@ -71,6 +71,7 @@ class Study:
         self.config = config
         self.source = source
         self.basedir = basedir
+        self._digests: dict[str, dict[str, str]] = {}
         if len({c.id for c in self.cells}) < len(self.cells):
             raise BadConfig(
                 [f"{source}: grid: two cells have the same folder name; change a value"]
@@ -173,6 +174,11 @@ class Study:
 
     def digests(self, cell: Cell) -> dict[str, str]:
         """What each record of the cell depends on: {"server", "benchmark", "capture"} -> 16 hex digits."""
+        if cell.id not in self._digests:
+            self._digests[cell.id] = self._digest(cell)
+        return self._digests[cell.id]
+
+    def _digest(self, cell: Cell) -> dict[str, str]:
         config = self.config
         launch = self.resolved(cell)
         if command.is_embedded(config):
