@@ -171,9 +171,7 @@ def resolve(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         return args, warnings
     if algorithm == "NEXTN":
         args["speculative_algorithm"] = "EAGLE"
-    steps, topk, draft = (
-        args[f"speculative_{n}"] for n in ("num_steps", "eagle_topk", "num_draft_tokens")
-    )
+    steps, topk, draft = (args[f"speculative_{n}"] for n in ("num_steps", "eagle_topk", "num_draft_tokens"))
     if steps is None:
         assert topk is None
         assert draft is None

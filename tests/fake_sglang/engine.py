@@ -41,6 +41,7 @@ class Request:
     max_new_tokens: int
     ignore_eos: bool
     on_tokens: Callable[[Request], None]
+    stream: bool = False
     rid: str = ""
     cached: int = 0
     done: int = 0
@@ -78,7 +79,8 @@ class Engine:
         self.running: list[Request] = []
         self.seen: list[list[int]] = []
         self.counters = {"verify": 0, "decode": 0, "prefill": 0, "prompt": 0, "generated": 0}
-        self.counters["requests"] = 0
+        self.counters |= {"requests": 0, "whole_requests": 0, "whole_prompt": 0}
+        self.counters["whole_generated"] = 0
         self.seconds = {"eagle_draft": 0.0, "target_verify": 0.0, "eagle_draft_extend": 0.0}
         self.seconds |= {"decode": 0.0, "extend": 0.0}
         self.accept_length: float | None = None
@@ -135,8 +137,6 @@ class Engine:
         await asyncio.sleep(self.speed.prefill_s)
         new = sum(len(r.ids) - r.cached for r in batch)
         self.counters["prefill"] += 1
-        self.counters["prompt"] += sum(len(r.ids) for r in batch)
-        self.counters["requests"] += len(batch)
         self.seconds["extend"] += self.speed.prefill_s * 0.9
         rate = new / max(time.monotonic() - started, 1e-6)
         self.log.line(
@@ -152,12 +152,19 @@ class Engine:
 
     def _give(self, batch: list[Request], counts: list[int]) -> None:
         for request, count in zip(batch, counts, strict=True):
-            before = request.done
             request.advance(count)
-            self.counters["generated"] += request.done - before
             if request.finish:
                 self.running.remove(request)
+                self._count(request)
             request.on_tokens(request)
+
+    def _count(self, request: Request) -> None:
+        """Counters of requests move when a request ends, as SGLang's do."""
+        amounts = {"prompt": len(request.ids), "generated": request.done, "requests": 1}
+        for name, amount in amounts.items():
+            self.counters[name] += amount
+            if not request.stream:
+                self.counters[f"whole_{name}"] += amount
 
     def _decode(self) -> None:
         batch = list(self.running)

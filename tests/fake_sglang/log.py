@@ -31,6 +31,13 @@ Scheduler hit an exception: Traceback (most recent call last):
 torch.AcceleratorError: CUDA error: an illegal memory access was encountered
 """
 
+NO_CPU_TIMER = """\
+Scheduler hit an exception: Traceback (most recent call last):
+  File "/srv/sglang/srt/utils/device_timer.py", line 151, in wrap
+    start_event = torch.cpu.Event(enable_timing=True)
+TypeError: Event.__init__() got an unexpected keyword argument 'enable_timing'
+"""
+
 SIGQUIT = "Received sigquit from a child process. It usually means the child failed."
 
 
@@ -69,7 +76,6 @@ class Log:
                     rank,
                 )
                 self.line(
-                    f"Capture {name} CUDA graph end. elapsed=0.01 s, mem usage=0.04 GB,"
-                    " avail mem=96.76 GB.",
+                    f"Capture {name} CUDA graph end. elapsed=0.01 s, mem usage=0.04 GB, avail mem=96.76 GB.",
                     rank,
                 )

@@ -8,6 +8,12 @@ from typing import Any
 from fake_sglang.engine import Engine
 
 
+def device_timer() -> bool:
+    """Whether the launch asked for SGLang's stage timer."""
+    value = os.environ.get("SGLANG_ENABLE_METRICS_DEVICE_TIMER", "0")
+    return value.lower() in ("1", "true", "yes")
+
+
 def text(engine: Engine, args: dict[str, Any], ranks: list[int]) -> str:
     """All counters and gauges now."""
     out: list[str] = []
@@ -30,9 +36,14 @@ def text(engine: Engine, args: dict[str, Any], ranks: list[int]) -> str:
     family("num_running_reqs", "gauge", "Running requests.", [(first, len(engine.running))])
     family("num_queue_reqs", "gauge", "Waiting requests.", [(first, len(engine.waiting))])
     family("gen_throughput", "gauge", "Tokens per second.", [(first, engine.throughput)])
-    family("prompt_tokens_total", "counter", "Prefill tokens.", [({}, c["prompt"])])
-    family("generation_tokens_total", "counter", "Generation tokens.", [({}, c["generated"])])
-    family("num_requests_total", "counter", "Requests.", [({}, c["requests"])])
+    for name, key in (
+        ("prompt_tokens_total", "prompt"),
+        ("generation_tokens_total", "generated"),
+        ("num_requests_total", "requests"),
+    ):
+        by_kind = [({"is_streaming": "true"}, c[key] - c[f"whole_{key}"])]
+        by_kind.append(({"is_streaming": "false"}, c[f"whole_{key}"]))
+        family(name, "counter", f"Number of {key}.", [row for row in by_kind if row[1]])
     graph = "decode_none" if args["disable_cuda_graph"] else "decode_cuda_graph"
     passes = per_rank(c["decode"], mode=graph) + per_rank(c["prefill"], mode="prefill_none")
     family("cuda_graph_passes_total", "counter", "Forward passes by CUDA graph.", passes)
@@ -44,9 +55,8 @@ def text(engine: Engine, args: dict[str, Any], ranks: list[int]) -> str:
         family("spec_num_steps", "gauge", "Active steps.", [(first, engine.steps)])
         draft = args["speculative_num_draft_tokens"]
         family("spec_num_draft_tokens", "gauge", "Active draft tokens.", [(first, draft)])
-        family("spec_verify_calls_total", "counter", "Verify calls.", [(first, c["verify"])])
-    timer = os.environ.get("SGLANG_ENABLE_METRICS_DEVICE_TIMER", "0").lower() in ("1", "true")
-    if timer and args["device"] != "cpu":  # CUDA events: there is no such timer on a CPU
+        family("spec_verify_calls_total", "counter", "Verify calls.", [({}, c["verify"])])
+    if device_timer():
         rows = []
         for category, seconds in engine.seconds.items():
             if seconds:

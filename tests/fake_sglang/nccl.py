@@ -47,8 +47,7 @@ def lines(environ: dict[str, str], rank: int, ranks: int, pid: int) -> list[str]
         out.append("Enabled NCCL Func/Proto/Algo Matrix:")
     next_rank = (rank + 1) % ranks
     out += [
-        f"Channel {c:02d}/0 : {rank}[{rank}] -> {next_rank}[{next_rank}] via {p2p}"
-        for c in range(channels)
+        f"Channel {c:02d}/0 : {rank}[{rank}] -> {next_rank}[{next_rank}] via {p2p}" for c in range(channels)
     ]
     out += [
         f"{channels} coll channels, {channels} collnet channels, 0 nvls channels,"

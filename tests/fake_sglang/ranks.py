@@ -41,9 +41,7 @@ def start(name: str, environ: dict[str, str]) -> subprocess.Popen[bytes]:
     they are started without any.
     """
     visible = environ if environ.get("SPT_NOENV") else {}
-    child = subprocess.Popen(
-        [name], executable="/bin/sh", stdin=subprocess.PIPE, env=visible, bufsize=0
-    )
+    child = subprocess.Popen([name], executable="/bin/sh", stdin=subprocess.PIPE, env=visible, bufsize=0)
     assert child.stdin is not None
     child.stdin.write(b"printf %.15s " + name.encode() + b" > /proc/$$/comm\n")
     return child

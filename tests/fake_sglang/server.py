@@ -112,9 +112,7 @@ class Server:
             return
         name, equals, value = self.modes["wrong-args"].partition("=")
         if not equals:  # the first numeric argument that the launch asked for
-            candidates = [
-                k for k, v in self.given.items() if type(v) is int and k not in ("port", "tp_size")
-            ]
+            candidates = [k for k, v in self.given.items() if type(v) is int and k not in ("port", "tp_size")]
             name = candidates[0] if candidates else "chunked_prefill_size"
             value = str(self.args[name] + 1)
         self.args[name] = arguments._value(value)
@@ -129,15 +127,12 @@ class Server:
 
     def terminate(self) -> None:
         """SIGTERM: drain and leave."""
-        self.log.line(
-            "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
-        )
+        self.log.line("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
         for child in self.children:
             child.kill()
             child.wait()
         self.log.line(
-            "Gracefully exiting... Remaining number of requests 0. Remaining requests"
-            " remaining_rids=[]."
+            "Gracefully exiting... Remaining number of requests 0. Remaining requests remaining_rids=[]."
         )
         sys.stdout.flush()
         os._exit(0)
@@ -164,6 +159,7 @@ class Server:
             max_new_tokens=min(int(limit) if limit is not None else 128, room),
             ignore_eos=bool(sampling.get("ignore_eos")),
             on_tokens=lambda request: None,
+            stream=bool(body.get("stream")),
             rid=f"{random.getrandbits(128):032x}",
         )
 
@@ -222,7 +218,7 @@ class Server:
         except (ValueError, KeyError, TypeError) as e:
             return call.value(400, {"error": {"message": f"{type(e).__name__}: {e}"}})
         done = asyncio.Event()
-        stream = bool(body.get("stream"))
+        stream = request.stream
         spoil = {m for m in ("hang", "cut-stream", "crash-mid-request") if self._mode_now(m)}
         middle = max(2, request.max_new_tokens // 2)
         interval = int(self.args["stream_interval"] or 1)
@@ -289,8 +285,7 @@ class Server:
             await asyncio.wait_for(got.wait(), 20 - (time.monotonic() - started))
         except TimeoutError:
             self.log.line(
-                "Health check failed. Server couldn't get a response from detokenizer"
-                " for last 20 seconds."
+                "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds."
             )
             return call.text(503, "")
         return call.text(200, "")
@@ -321,6 +316,8 @@ class Server:
         }
 
     def _count_forward(self, decode: bool) -> None:
+        if self.args["device"] == "cpu" and metrics.device_timer():
+            self.die(log.NO_CPU_TIMER)
         profile = self.profile
         if profile is None or profile["left"] is None:
             return
@@ -353,9 +350,7 @@ class Server:
         identity = (f"{prefix}-" if prefix else "") + str(time.time())
         left = body.get("num_steps")
         self.profile = {"folder": folder, "id": identity, "left": left, "decodes": 0}
-        self.log.line(
-            f"Profiling starts. Traces will be saved to: {folder} (with profile id: {identity})", 0
-        )
+        self.log.line(f"Profiling starts. Traces will be saved to: {folder} (with profile id: {identity})", 0)
         return call.text(200, "Start profiling.\n")
 
     def stop_profile(self, call: web.Call) -> None:

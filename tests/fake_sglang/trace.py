@@ -43,12 +43,16 @@ def _events(cycles: int, steps: int, gpu: bool, ranks: int, pid: int) -> list[di
     if ranks > 1:
         verify.append((reduce, VERIFY_US * 0.6))
     for _ in range(cycles):
+        began = at
         if steps:
             span("draft", 200.0, [("nvjet_tst_64x8_draft", DRAFT_US)])
             span("step[VERIFY bs=1]", 420.0, verify)
             span("draft_extend", 180.0, [("nvjet_tst_64x8_extend", EXTEND_US)])
         else:
             span("step[DECODE bs=1]", 420.0, verify)
+        batch = {"ph": "X", "cat": "user_annotation", "name": "scheduler.run_batch"}
+        batch |= {"pid": pid, "tid": pid, "ts": began - 2, "dur": at - began, "args": {}}
+        events.append(batch)
     return events
 
 
@@ -71,9 +75,7 @@ def write(
             },
             "displayTimeUnit": "ms",
             "baseTimeNanoseconds": 1_790_857_026_000_000_000,
-            "traceEvents": _events(
-                cycles, args["speculative_num_steps"] or 0, gpu, args["tp_size"], pid
-            ),
+            "traceEvents": _events(cycles, args["speculative_num_steps"] or 0, gpu, args["tp_size"], pid),
         }
         path = folder / f"{profile_id}-TP-{rank}.trace.json.gz"
         path.write_bytes(gzip.compress(json.dumps(document).encode(), 1))
