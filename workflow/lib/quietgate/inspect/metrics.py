@@ -202,7 +202,7 @@ def timer_has(stage: str, version: str | None) -> bool | None:
     return found >= STAGE_SINCE[stage]
 
 
-def summary(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
     """What `inspect metrics FILE` prints: stage seconds and passes by rank, engine counters."""
     try:
         text = Path(path).read_text(errors="replace")

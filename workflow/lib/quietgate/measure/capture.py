@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import requests
 
 from quietgate.errors import BadInput, CellFailed
 from quietgate.files import sha256
 from quietgate.inspect.trace import stream
+from quietgate.measure import answer, client
+from quietgate.measure.prompts import Prompt
 
 POLL_S = 0.2
 HTTP_S = 10.0
@@ -31,26 +33,10 @@ START_S = 120.0
 NUDGE_S = 30.0
 
 
-class PromptLike(Protocol):
-    """What a prompt must have to be sent."""
-
-    @property
-    def id(self) -> str:
-        """Its name in records."""
-
-    @property
-    def category(self) -> str:
-        """Its kind."""
-
-    @property
-    def text(self) -> str:
-        """What is sent."""
-
-
 def capture(
     base_url: str,
     out_dir: Path,
-    prompts: Sequence[PromptLike],
+    prompts: Sequence[Prompt],
     sampling: dict[str, Any],
     cycles: int,
     timeout_s: float,
@@ -100,8 +86,8 @@ def _server_info(session: requests.Session, base_url: str) -> dict[str, Any]:
     """The server's own arguments; empty where it does not tell (then nothing is assumed of it)."""
     for path in ("/server_info", "/get_server_info"):
         try:
-            answer = session.get(f"{base_url}{path}", timeout=HTTP_S)
-            found = answer.json() if answer.status_code == 200 else None
+            told = session.get(f"{base_url}{path}", timeout=HTTP_S)
+            found = told.json() if told.status_code == 200 else None
         except (requests.RequestException, ValueError):
             continue
         if isinstance(found, dict):
@@ -138,18 +124,18 @@ def _start(
     }
     for attempt in (1, 2):
         try:
-            answer = session.post(f"{base_url}/start_profile", json=body, timeout=min(START_S, timeout_s))
+            told = session.post(f"{base_url}/start_profile", json=body, timeout=min(START_S, timeout_s))
         except requests.RequestException as e:
             raise CellFailed("profiler", f"/start_profile gave no answer ({type(e).__name__})") from None
-        if answer.status_code == 200:
+        if told.status_code == 200:
             return
-        if attempt == 1 and "already" in answer.text.lower():
+        if attempt == 1 and "already" in told.text.lower():
             # Left running by a capture that was interrupted.
             session.post(f"{base_url}/stop_profile", timeout=min(START_S, timeout_s))
             continue
         raise CellFailed(
             "profiler",
-            f"/start_profile answered {answer.status_code}: {answer.text.strip()[:200]}",
+            f"/start_profile answered {told.status_code}: {told.text.strip()[:200]}",
         )
 
 
@@ -256,7 +242,7 @@ class _Driver(threading.Thread):
     def __init__(
         self,
         base_url: str,
-        prompts: Sequence[PromptLike],
+        prompts: Sequence[Prompt],
         sampling: dict[str, Any],
         timeout_s: float,
     ):
@@ -276,42 +262,12 @@ class _Driver(threading.Thread):
 
     def run(self) -> None:
         """Thread body."""
-        with _session() as session:
-            for prompt in itertools.cycle(self._prompts):
-                if self._stop_asked.is_set():
-                    return
-                self.done.append(self._send(session, prompt))
-                if not self.done[-1]["ok"]:
-                    self._stop_asked.wait(0.5)
-
-    def _send(self, session: requests.Session, prompt: PromptLike) -> dict[str, Any]:
-        sent = time.monotonic()
-        record: dict[str, Any] = {
-            "phase": "capture",
-            "concurrency": 1,
-            "repeat": 0,
-            "prompt_id": prompt.id,
-            "category": prompt.category,
-            "ok": False,
-            "error": None,
-        }
-        try:
-            answer = session.post(
-                f"{self._base_url}/generate",
-                json={"text": prompt.text, "sampling_params": self._sampling},
-                timeout=self._timeout_s,
-            )
-            found = answer.json()
-        except (requests.RequestException, ValueError) as e:
-            return record | {"error": f"{type(e).__name__}: {e}"[:300]}
-        meta = found.get("meta_info") if isinstance(found, dict) else None
-        if answer.status_code != 200 or not isinstance(meta, dict):
-            return record | {"error": f"HTTP {answer.status_code}: {answer.text[:200]}"}
-        return record | {
-            "ok": True,
-            "end_to_end_s": time.monotonic() - sent,
-            "prompt_tokens": meta.get("prompt_tokens"),
-            "completion_tokens": meta.get("completion_tokens"),
-            "cached_tokens": meta.get("cached_tokens"),
-            "spec_verify_ct": meta.get("spec_verify_ct"),
-        }
+        began = time.perf_counter()
+        for prompt in itertools.cycle(self._prompts):
+            if self._stop_asked.is_set():
+                return
+            got = client.ask(self._base_url, prompt.text, self._sampling, self._timeout_s)
+            line = answer.record(got, phase="capture", concurrency=1, repeat=0, began_s=began)
+            self.done.append(line | {"prompt_id": prompt.id, "category": prompt.category})
+            if not got.ok:
+                self._stop_asked.wait(0.5)

@@ -46,9 +46,7 @@ def snapshot(base_url: str, timeout_s: float = TIMEOUT_S) -> Snapshot:
     return Snapshot(found.samples, empty, time.time())
 
 
-def window(
-    before: Snapshot, after: Snapshot, wall_s: float, concurrency: int, repeat: int
-) -> dict[str, Any]:
+def window(before: Snapshot, after: Snapshot, wall_s: float, concurrency: int, repeat: int) -> dict[str, Any]:
     """What the counters grew by between two readings around one timed pass.
 
     `seconds` and `passes` are the median over ranks (all ranks run the same batches; under data

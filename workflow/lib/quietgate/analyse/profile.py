@@ -1,0 +1,324 @@
+"""profile.json: where the time of one launch went, by every source that can tell.
+
+The sources are set side by side, compared where two of them measure the same quantity, and the best
+one is taken for each quantity, by name. What is in the cycle but in no stage (sampling, tree
+building, the scheduler, gaps) is the difference, and is printed as that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from quietgate.analyse import time_sources
+from quietgate.analyse.time_sources import NO_SPECULATION, QUANTITIES, STAGES, Source
+from quietgate.errors import BadInput
+from quietgate.files import read_json
+from quietgate.inspect import trace as traces
+
+# Two sources that measure one quantity and differ by more than this are named.
+TOLERANCE = 0.05
+
+ORDER = ("device_timer", "cycle_timer", "trace", "requests")
+
+
+def profile(launch_dir: Path, steps: int) -> dict[str, Any]:
+    """The own fields of profile.json from a launch's other records and traces.
+
+    A record or trace that is absent, failed or damaged costs what only it could tell, with the
+    reason; BadInput is raised only where nothing is left (no timed pass).
+    """
+    folder = Path(launch_dir)
+    benchmark = read_json(folder / "benchmark.json") or {}
+    passes = [p for p in benchmark.get("passes", []) if p["status"] == "passed"]
+    if not passes:
+        raise BadInput(f"{folder / 'benchmark.json'}: no timed pass that passed; nothing to profile")
+    stages = read_json(folder / "stages.json") or {}
+    found, why = _read_traces(folder)
+    cycle_files = sorted(folder.glob(f"instances/{benchmark.get('instance')}/cycles*.jsonl"))
+    lowest = min(p["concurrency"] for p in passes)
+    single = [p for p in passes if p["concurrency"] == lowest]
+    windows = stages.get("windows", [])
+    sources: dict[str, Source] = {
+        "device_timer": time_sources.device_timer(
+            [w for w in windows if w["concurrency"] == lowest], steps, _sglang_version(folder)
+        ),
+        "trace": time_sources.trace(found, why, steps),
+        "requests": time_sources.requests(single),
+    }
+    timer = time_sources.cycle_timer(cycle_files, steps)
+    if timer is not None:
+        sources["cycle_timer"] = timer
+    timed_cycle = sources["requests"]["cycle_ms"]
+    profiler = _profiler(found, why, timed_cycle)
+    best = _best(sources, profiler["stretch"], steps)
+    requests = _requests(folder / "requests.jsonl", lowest)
+    return {
+        "steps": steps,
+        "concurrency": lowest,
+        "tokens_per_cycle": _tokens_per_cycle(single, steps),
+        "sources": sources,
+        "best": best,
+        "not_in_any_stage": _rest(best, steps),
+        "comparisons": _comparisons(sources, single, windows, requests, lowest, steps),
+        "windows": _rows(passes, windows, sources, profiler["stretch"], lowest, steps),
+        "profiler": profiler,
+        "communication": _communication(found, why),
+        "acceptance": _acceptance(requests, steps),
+        "trace": found,
+    }
+
+
+def _read_traces(folder: Path) -> tuple[dict[str, Any] | None, str | None]:
+    capture = read_json(folder / "capture.json")
+    if capture is None:
+        return None, "no profiler pass (capture is off)"
+    if capture.get("status") != "passed":
+        reason = (capture.get("failure") or {}).get("reason", "no reason given")
+        return None, f"the profiler pass {capture.get('status')}: {reason}"
+    names = [f["name"] for f in capture["trace_files"]]
+    if not names:
+        return None, "the profiler pass left no trace"
+    try:
+        return traces.read([folder / "trace" / name for name in names]), None
+    except BadInput as e:
+        return None, str(e).splitlines()[0]
+
+
+def _sglang_version(folder: Path) -> str | None:
+    """The server's own version, as the gate or the launch recorded it."""
+    gate = read_json(folder / "gate.json") or {}
+    for stage in gate.get("stages") or []:
+        evidence = stage.get("evidence")
+        for name in ("sglang_version", "version"):
+            if isinstance(evidence, dict) and isinstance(evidence.get(name), str):
+                return str(evidence[name])
+    versions = (read_json(folder / "launch.json") or {}).get("versions") or {}
+    version = versions.get("sglang")
+    return version if isinstance(version, str) else None
+
+
+def _requests(path: Path, concurrency: int) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return []
+    found = [json.loads(line) for line in lines if line.strip()]
+    return [
+        r for r in found if r.get("phase") == "timed" and r.get("ok") and r.get("concurrency") == concurrency
+    ]
+
+
+def _tokens_per_cycle(passes: list[dict[str, Any]], steps: int) -> float | None:
+    if not steps:
+        return 1.0
+    seen = [p["tokens_per_cycle"] for p in passes if p.get("tokens_per_cycle") is not None]
+    return median(seen) if seen else None
+
+
+def _profiler(found: dict[str, Any] | None, why: str | None, timed: float | None) -> dict[str, Any]:
+    """The cycle under the profiler against the timed one: how much the profiler stretches."""
+    under = found["cycle_ms"] if found else None
+    stretch = under / timed if under and timed else None
+    reason = None
+    if stretch is None:
+        reason = why or ("the trace holds no two cycles in a row" if not under else "no timed cycle")
+    return {"cycle_ms": under, "timed_cycle_ms": timed, "stretch": stretch, "why": reason}
+
+
+def _best(sources: dict[str, Source], stretch: float | None, steps: int) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for name in QUANTITIES:
+        entry: dict[str, Any] = {"value": None, "source": None, "why": None}
+        for source in ORDER:
+            value = sources.get(source, {}).get(name)
+            if value is None:
+                continue
+            if source == "trace" and sources[source]["kind"] == "spans":
+                if stretch is None:
+                    continue
+                # Spans of a CPU trace are as stretched as their cycle is.
+                value, source = value / stretch, "trace_scaled"
+            entry = {"value": value, "source": source, "why": None}
+            break
+        if entry["value"] is None:
+            entry["why"] = _why(sources, name)
+        chosen[name] = entry
+    # The requests time whole cycles between chunks; a per-cycle timer sees the worker's part alone.
+    if sources["requests"]["cycle_ms"] is not None:
+        value = sources["requests"]["cycle_ms"]
+        chosen["cycle_ms"] = {"value": value, "source": "requests", "why": None}
+    return chosen
+
+
+def _why(sources: dict[str, Source], name: str) -> str:
+    reasons = [sources[s]["why"].get(name) for s in ORDER[:3] if s in sources]
+    return "; ".join(dict.fromkeys(r for r in reasons if r)) or "not measured"
+
+
+def _rest(best: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The cycle less its stages; what it contains depends on which stages were seen."""
+    names = STAGES if steps else ("decode_ms",)
+    seen = {n: best[n]["value"] for n in names if best[n]["value"] is not None}
+    cycle = best["cycle_ms"]["value"]
+    if cycle is None or not seen:
+        return {"value_ms": None, "share": None, "without": list(names), "why": "nothing to sum"}
+    rest = cycle - sum(seen.values())
+    without = [n for n in names if n not in seen]
+    return {"value_ms": rest, "share": rest / cycle, "without": without, "why": None}
+
+
+def _comparison(
+    quantity: str, a: tuple[str, float | None], b: tuple[str, float | None], note: str
+) -> dict[str, Any] | None:
+    if a[1] is None or b[1] is None or a[1] == 0:
+        return None
+    difference = b[1] / a[1] - 1.0
+    return {
+        "quantity": quantity,
+        "a": a[0],
+        "b": b[0],
+        "a_value": a[1],
+        "b_value": b[1],
+        "relative_difference": difference,
+        "above_tolerance": abs(difference) > TOLERANCE,
+        "note": note,
+    }
+
+
+def _comparisons(
+    sources: dict[str, Source],
+    passes: list[dict[str, Any]],
+    windows: list[dict[str, Any]],
+    requests: list[dict[str, Any]],
+    concurrency: int,
+    steps: int,
+) -> list[dict[str, Any]]:
+    timer, trace = sources["device_timer"], sources["trace"]
+    cycle = sources["requests"]["cycle_ms"]
+    extents = trace.get("extents", {})
+    pairs = [
+        _comparison(
+            name,
+            ("device_timer", timer[name]),
+            ("trace", extents.get(name)),
+            "kernel time plus gaps of the same span; under the profiler gaps grow",
+        )
+        for name in (*STAGES, "decode_ms")
+    ]
+    per_cycle = sources.get("cycle_timer")
+    if per_cycle is not None:
+        pairs += [
+            _comparison(name, ("device_timer", timer[name]), ("cycle_timer", per_cycle[name]), "")
+            for name in (*STAGES, "decode_ms")
+        ]
+        pairs.append(_comparison("cycle_ms", ("requests", cycle), ("cycle_timer", per_cycle["cycle_ms"]), ""))
+    pairs.append(_server_cycle(cycle, passes, steps))
+    pairs.append(_cycle_count(windows, requests, concurrency, steps))
+    return [p for p in pairs if p is not None]
+
+
+def _server_cycle(cycle: float | None, passes: list[dict[str, Any]], steps: int) -> dict[str, Any] | None:
+    rates = [p["server_decode_tokens_per_s"] for p in passes if p.get("server_decode_tokens_per_s")]
+    tokens = _tokens_per_cycle(passes, steps)
+    if not rates or tokens is None:
+        return None
+    server = 1000.0 * tokens / median(rates)
+    note = "the server's own decode throughput against the client's chunks"
+    return _comparison("cycle_ms", ("requests", cycle), ("server", server), note)
+
+
+def _cycle_count(
+    windows: list[dict[str, Any]], requests: list[dict[str, Any]], concurrency: int, steps: int
+) -> dict[str, Any] | None:
+    """Decode passes the server counted against the cycles its requests report (one stream only)."""
+    if concurrency != 1 or not steps:
+        return None
+    counted = sum(
+        n
+        for w in windows
+        if w["concurrency"] == concurrency
+        for mode, n in w.get("passes", {}).items()
+        if mode.startswith("decode")
+    )
+    reported = sum(r.get("spec_verify_ct") or 0 for r in requests)
+    note = "the overlap scheduler runs a pass or two beyond the end of each request"
+    a, b = ("requests", float(reported)), ("server", counted or None)
+    return _comparison("cycles", a, b, note)
+
+
+def _rows(
+    passes: list[dict[str, Any]],
+    windows: list[dict[str, Any]],
+    sources: dict[str, Source],
+    stretch: float | None,
+    lowest: int,
+    steps: int,
+) -> list[dict[str, Any]]:
+    """One row per timed pass: stages by the best source that saw this pass or this concurrency."""
+    rows = []
+    for one in passes:
+        key = (one["concurrency"], one["repeat"])
+        mine = [w for w in windows if (w["concurrency"], w["repeat"]) == key]
+        own = dict(sources) if one["concurrency"] == lowest else {}
+        # What was measured over this very pass goes before what stands for the launch.
+        own["device_timer"] = time_sources.device_timer(mine, steps, None)
+        own["requests"] = time_sources.requests([one])
+        own.setdefault("trace", time_sources.empty("the profiler pass ran at one stream"))
+        best = _best(own, stretch, steps)
+        rows.append(
+            {"concurrency": one["concurrency"], "repeat": one["repeat"]}
+            | {name: best[name]["value"] for name in QUANTITIES}
+            | {"other_ms": _rest(best, steps)["value_ms"]}
+            | {"tokens_per_cycle": _tokens_per_cycle([one], steps)}
+            | {"sources": {n: best[n]["source"] for n in QUANTITIES if best[n]["source"]}}
+        )
+    return rows
+
+
+def _communication(found: dict[str, Any] | None, why: str | None) -> dict[str, Any]:
+    """Communication per cycle and its two halves; a share of one rank alone is never the answer."""
+    if found is None:
+        return {"share": None, "why": why}
+    one = found["communication"]
+    stage = "verify" if "verify" in found["spans"] else "decode"
+    span = found["spans"].get(stage, {})
+    return {
+        "share": one["share"],
+        "share_by_rank": one["share_by_rank"],
+        "transfer_ms": one["transfer_ms"],
+        "waiting_ms": one["waiting_ms"],
+        "in_stage": stage if span else None,
+        "transfer_ms_per_span": span.get("transfer_ms_per_span"),
+        "waiting_ms_per_span": span.get("waiting_ms_per_span"),
+        "by_class": one["by_class"],
+        "by_kernel": one["by_kernel"],
+        "why": one["why"],
+    }
+
+
+def _acceptance(requests: list[dict[str, Any]], steps: int) -> dict[str, Any]:
+    """How often each drafted position is accepted, from the histograms of the timed requests."""
+    if not steps:
+        return {"by_position": None, "cycles": 0, "why": NO_SPECULATION}
+    names = ("spec_correct_drafts_histogram", "spec_accept_histogram")
+    found: Callable[[dict[str, Any]], Any] = lambda spec: next(  # noqa: E731
+        (spec[n] for n in names if isinstance(spec.get(n), list)), None
+    )
+    histograms = [h for r in requests if (h := found(r.get("spec") or {}))]
+    if not histograms:
+        why = "no histogram in the requests' meta_info (SGLang has one from 0.5.9)"
+        return {"by_position": None, "cycles": 0, "why": why}
+    length = max(len(h) for h in histograms)
+    counts = [sum(h[i] for h in histograms if i < len(h)) for i in range(length)]
+    cycles = sum(counts)
+    if not cycles:
+        return {"by_position": None, "cycles": 0, "why": "the histograms are empty"}
+    return {
+        "by_position": [sum(counts[k:]) / cycles for k in range(1, length)],
+        "cycles": cycles,
+        "why": None,
+    }
