@@ -12,7 +12,7 @@ from typing import Any
 import requests
 
 from quietgate.gate import rewrites
-from quietgate.gate.flags import Flags, effective_name, parse
+from quietgate.study.flags import Flags, effective_name, parse
 from quietgate.gate.stage import POLL_S, Evidence, Proof, StageFailed, Subject
 
 _TIMEOUT_S = 10.0

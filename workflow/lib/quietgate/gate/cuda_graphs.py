@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from quietgate.gate.flags import parse
+from quietgate.study.flags import parse
 from quietgate.gate.logtail import LogTail
 from quietgate.gate.stage import Evidence, NotApplicable, Proof, StageFailed, Subject
 from quietgate.inspect.metrics import PASSES, Snapshot

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from quietgate.gate.flags import parse
+from quietgate.study.flags import parse
 from quietgate.study import Cell, Study, command
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quietgate.gate.flags import Flags
+from quietgate.study.flags import Flags
 
 Arguments = Mapping[str, Any]
 
