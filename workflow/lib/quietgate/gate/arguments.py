@@ -12,8 +12,8 @@ from typing import Any
 import requests
 
 from quietgate.gate import rewrites
-from quietgate.study.flags import Flags, effective_name, parse
 from quietgate.gate.stage import POLL_S, Evidence, Proof, StageFailed, Subject
+from quietgate.study.flags import Flags, effective_name, parse
 
 _TIMEOUT_S = 10.0
 # Keys that name no argument: state, topology, what was typed.

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-import importlib
+import signal
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+
+from quietgate.inspect import failures
+
+_BY_SIGNAL = {
+    signal.SIGKILL: ("killed", "killed from outside (SIGKILL), often by the kernel for memory"),
+    signal.SIGSEGV: ("segmentation_fault", "segmentation fault (SIGSEGV)"),
+    signal.SIGBUS: ("shared_memory", "bus error (SIGBUS), often a full /dev/shm"),
+    signal.SIGTERM: ("killed", "told to end from outside (SIGTERM)"),
+}
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A class of failure, the reason for a person, and the log's root line."""
+    """A class of failure, the reason for a person, and the lines it rests on."""
 
     failure_class: str
     message: str
-    line: str | None = None
+    lines: list[str]
 
 
-def of_death(log: str, returncode: int | None) -> Cause:
-    """The cause of death that the log tells, else what the exit status tells."""
-    try:
-        failures: Any = importlib.import_module("quietgate.inspect.failures")
-        found = failures.classify(log, returncode)
-        return Cause(found.failure_class, found.message, found.line)
-    except (ImportError, AttributeError):
-        return Cause("unknown", "no known reason in its log")
+def of_death(log: Path, returncode: int | None) -> Cause:
+    """The cause that the log tells, else what the exit status tells.
+
+    Args:
+        returncode: as Python reports it: negative for a signal; a shell's 128 + signal counts too.
+    """
+    found = failures.classify(log)
+    if found is not None and found.failure_class != "stopped_by_us":
+        lines = [found.message]
+        lines += [f"at {found.location}"] if found.location else []
+        lines += [found.advice] if found.advice else []
+        where = f" ({log.name}, line {found.line})" if found.line else ""
+        return Cause(found.failure_class, found.message + where, lines)
+    if returncode is None:
+        return Cause("killed", "no reason in its log and no exit status", [])
+    number = -returncode if returncode < 0 else returncode - 128
+    for known, (failure_class, message) in _BY_SIGNAL.items():
+        if number == known:
+            return Cause(failure_class, message, [])
+    return Cause("unknown", "no known reason in its log", [])

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from quietgate.study.flags import parse
 from quietgate.gate.logtail import LogTail
 from quietgate.gate.stage import Evidence, NotApplicable, Proof, StageFailed, Subject
 from quietgate.inspect.metrics import PASSES, Snapshot
 from quietgate.measure import stages as metrics
+from quietgate.study.flags import parse
 
 _DECODE_LINE = re.compile(r"Decode batch.*?cuda graph: (True|False)")
 _CAPTURED = re.compile(r"Capture (.*?)\s*cuda graph end", re.I)

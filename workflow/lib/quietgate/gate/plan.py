@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from quietgate.study.flags import parse
 from quietgate.study import Cell, Study, command
+from quietgate.study.flags import parse
 
 if TYPE_CHECKING:
     from quietgate.measure.prompts import Prompt

@@ -138,10 +138,9 @@ class Subject:
         """Raise StageFailed for a dead server: exit status, root line of the log, its class."""
         record = self._exit_record(wait_s=EXIT_RECORD_S)
         code = record.get("returncode")
-        text = tail(self.live.log)
-        found = cause.of_death(text, code)
-        lines = [found.line] if found.line else []
-        lines += [line for line in text.splitlines()[-12:] if line.strip()]
+        found = cause.of_death(self.live.log, code)
+        last = [line.strip() for line in tail(self.live.log).replace("\r", "\n").splitlines()]
+        lines = [*found.lines, *[line[:300] for line in last if line][-12:]]
         how = "died" if code is None else f"ended with exit status {code}"
         raise StageFailed(
             found.failure_class,

@@ -21,9 +21,9 @@ from quietgate.study.nccl_variables import (
 
 # Models (a part of their name) for which SGLang fuses all-reduces with FlashInfer by itself on SM90
 # and SM100; the list grew from 0.5.9 to 0.5.23.
-_FUSED = tuple(
-    "deepseek-r1 deepseek-v3 deepseek-v4 glm-4 glm-5 gpt-oss interns2 kimi-k2 mistral-large-3 "
-    "nemotron-h qwen3-next qwen3-vl qwen3.5 qwen4".split()  # noqa: SIM905 - reads better
+_FUSED = (
+    *("deepseek-r1", "deepseek-v3", "deepseek-v4", "glm-4", "glm-5", "gpt-oss", "interns2", "kimi-k2"),
+    *("mistral-large-3", "nemotron-h", "qwen3-next", "qwen3-vl", "qwen3.5", "qwen4"),
 )
 # Protocols that do not exist for an algorithm.
 _WITHOUT_LL = frozenset({"NVLS", "NVLSTree", "PAT", "CollNetDirect", "CollNetChain"})
