@@ -14,18 +14,28 @@ REVIEWER = "results" in config
 ENV = "../../envs/workflow.yaml"
 
 
+# What can be asked of Snakemake besides running jobs; every one of them parses the Snakefile too.
+ONLY_LOOKS = (
+    "dryrun touch lint list_rules list_target_rules print_compilation dag rulegraph filegraph d3dag unlock"
+    " cleanup_metadata conda_cleanup_envs conda_create_envs_only list_conda_envs cleanup_shadow"
+    " container_cleanup_images list_changes list_input_changes list_params_changes list_untracked summary"
+    " detailed_summary archive delete_all_output delete_temp_output containerize generate_unit_tests"
+).split()
+
+
 def real_run():
-    """Whether jobs of this process will run: not for dry runs, --lint, --report, --summary and the like,
-    which parse the Snakefile too and must change nothing. Snakemake decides it before parsing but does not
-    tell, so this looks at the call that leads here."""
+    """Whether jobs of this process will run. Dry runs, --lint, --report and the like must change nothing,
+    but Snakemake does not tell a Snakefile which it is: this looks at the command line it has parsed."""
     if workflow.exec_mode != ExecMode.DEFAULT:
         return False
     frame = sys._getframe()
-    while frame:
-        if frame.f_code.co_name == "execute_workflow":
-            return frame.f_locals["actual_executor"] not in ("dryrun", "touch")
+    while frame and frame.f_code.co_name != "args_to_api":
         frame = frame.f_back
-    return False
+    if frame is None:
+        return True
+    args = frame.f_locals["args"]
+    reports = args.reporter is not None and not args.report_after_run
+    return not reports and not any(getattr(args, name) for name in ONLY_LOOKS)
 
 
 def refuse(error):

@@ -9,6 +9,7 @@ from typing import Any
 from quietgate.errors import CellFailed
 from quietgate.files import sha256, write_atomic
 from quietgate.measure import passes, stages
+from quietgate.serve import lease
 from quietgate.steps import server
 from quietgate.steps.place import Place
 from quietgate.study.stages import BENCHMARK
@@ -39,19 +40,20 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
     settings = place.study.config["benchmark"]
     chosen = server.benchmark_prompts(place)
     summaries, windows, lines = [], [], []
-    with server.holding(place, live, "benchmark") as check:
+    with lease.hold(live, "benchmark") as held:
         for concurrency in sorted(settings["concurrency"]):
             for repeat in range(1, settings["repeats"] + 1):
-                check()
+                held.check()
                 flushed = passes.flush_cache(live.base_url)
                 before = stages.snapshot(live.base_url)
                 result = passes.run(
                     live.base_url, chosen, server.sampling(place),
                     concurrency=concurrency, repeat=repeat,
                     timeout_s=settings["request_timeout_s"], stall_s=settings["stall_timeout_s"],
+                    check=held.check,
                 )  # fmt: skip
                 after = stages.snapshot(live.base_url)
-                check()
+                held.check()
                 windows.append(stages.window(before, after, result.wall_s, concurrency, repeat))
                 lines += [json.dumps(r, ensure_ascii=False) for r in result.requests]
                 summary = passes.summarise(
@@ -70,9 +72,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
     bad = [s for s in summaries if s["status"] != "passed"]
     if bad:
         problems = [
-            f"concurrency {s['concurrency']} repeat {s['repeat']}: {p}"
-            for s in bad
-            for p in s["problems"]
+            f"concurrency {s['concurrency']} repeat {s['repeat']}: {p}" for s in bad for p in s["problems"]
         ]
         raise CellFailed("invalid_pass", problems[0], problems)
     return live.instance, {

@@ -6,6 +6,7 @@ import shutil
 from typing import Any
 
 from quietgate.measure import capture as profiler
+from quietgate.serve import lease
 from quietgate.steps import server
 from quietgate.steps.place import Place
 from quietgate.study.stages import CAPTURE
@@ -24,7 +25,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
     trace = place.folder / "trace"
     shutil.rmtree(trace, ignore_errors=True)
     trace.mkdir(parents=True)
-    with server.holding(place, live, "capture") as check:
+    with lease.hold(live, "capture") as held:
         fields = profiler.capture(
             live.base_url,
             trace.resolve(),
@@ -32,9 +33,9 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
             server.sampling(place, settings["max_new_tokens"]),
             cycles=settings["cycles"],
             timeout_s=settings["timeout_s"],
-            stop_check=check,
+            stop_check=held.check,
         )
-        check()
+        held.check()
     size = sum(f["bytes"] for f in fields["trace_files"]) / 1e6
     place.say(f"profiler: {len(fields['trace_files'])} trace file(s), {size:.1f} MB")
     return live.instance, fields

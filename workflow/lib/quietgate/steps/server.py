@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from quietgate import gate, records
 from quietgate.errors import BadInput, CellFailed, Interrupted
 from quietgate.files import read_json
-from quietgate.gate import GatePlan
 from quietgate.measure import prompts
 from quietgate.serve import lease, slots
 from quietgate.serve.lease import LaunchSpec, Live, Process
 from quietgate.steps.place import Place
 from quietgate.study import command
-from quietgate.study.stages import GATE, LAUNCH, Stage
+from quietgate.study.stages import GATE, Stage
 
 Fields = dict[str, Any]
 
@@ -131,9 +129,7 @@ def started(place: Place) -> Live:
     if live is None:
         place.say("starting the server")
         live = lease.start(spec)
-        place.say(
-            f"server {live.instance} runs, pid {live.pids[0]}, {live.base_url}, slot {live.slot}"
-        )
+        place.say(f"server {live.instance} runs, pid {live.pids[0]}, {live.base_url}, slot {live.slot}")
     return live
 
 
@@ -154,9 +150,16 @@ def gate_record(place: Place, live: Live) -> records.Record:
     if found is not None:
         return dict(found)
     began = time.time()
-    with holding(place, live, "gate") as check:
-        stages, fingerprints = gate.run(live, gate_plan(place), place.say, check)
-        check()
+    plan = gate.plan_for(place.study, place.launch.cell, benchmark_prompts(place))
+    stages: list[Fields] = []
+    fingerprints: list[Fields] = []
+    try:
+        with lease.hold(live, "gate") as held:
+            _, fingerprints = gate.run(live, plan, place.say, held.check, stages)
+            held.check()
+    except CellFailed as lost:
+        # The server went away under the gate: what had been proved before stays on record.
+        stages = gate.server_lost(stages, lost)
     bad = next((s for s in stages if s["verdict"] == "failed"), None)
     failure = None
     if bad:
@@ -174,16 +177,9 @@ def gate_record(place: Place, live: Live) -> records.Record:
     }
     status = "failed" if bad else "passed"
     if bad:
-        lease.release(
-            live_dir=place.live, instances_dir=place.folder / "instances", reason="gate failed"
-        )
+        lease.release(live_dir=place.live, instances_dir=place.folder / "instances", reason="gate failed")
     file = str(path.relative_to(place.folder))
     return place.write(GATE, status, began, live.instance, fields, failure, file=file)
-
-
-def gate_plan(place: Place) -> GatePlan:
-    """What the gate must find, from the study."""
-    return gate.plan_for(place.study, place.launch.cell, benchmark_prompts(place))
 
 
 def benchmark_prompts(place: Place) -> list[prompts.Prompt]:
@@ -207,15 +203,3 @@ def sampling(place: Place, max_new_tokens: int | None = None) -> Fields:
         "top_p": settings["top_p"],
         "ignore_eos": settings["ignore_eos"],
     }
-
-
-@contextlib.contextmanager
-def holding(place: Place, live: Live, who: str) -> Iterator[Callable[[], None]]:
-    """Hold the server for a consumer; yields the check to call at every poll."""
-    with lease.hold(live, who) as held:
-        yield held.check
-
-
-def launch_recorded(place: Place) -> bool:
-    """Whether the launch has its own record."""
-    return (place.folder / LAUNCH.record).exists()

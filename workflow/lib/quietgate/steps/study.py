@@ -36,8 +36,7 @@ def study_record(study: Study) -> records.Record:
             for c in study.cells
         ],
         "launches": [
-            {"cell": x.cell.id, "launch": x.id, "block": x.block, "epoch": x.epoch}
-            for x in study.launches
+            {"cell": x.cell.id, "launch": x.id, "block": x.block, "epoch": x.epoch} for x in study.launches
         ],
         "axes": ["steps", "nccl", *study.config["grid"]["axes"]],
         "reference": study.reference.id,
