@@ -50,7 +50,7 @@ def timings(answer: Answer) -> dict[str, Any]:
     one decode forward, and tokens per cycle is 1 by definition.
     """
     totals = answer.chunk_total
-    new = [total - before for total, before in zip(totals, [0, *totals[:-1]], strict=True)]
+    new = [total - before for total, before in zip(totals, [0, *totals], strict=False)]
     with_tokens = [i for i, count in enumerate(new) if count > 0]
     completion = answer.completion_tokens
     verify_ct = answer.meta.get("spec_verify_ct")
