@@ -10,7 +10,6 @@ calls `held.check()`.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import signal
@@ -27,11 +26,13 @@ from quietgate.serve.locks import try_lock
 from quietgate.serve.ownership import owner, owner_alive
 from quietgate.serve.processes import alive, myself
 from quietgate.serve.state import Live, State, exit_file, put_json
-from quietgate.serve.strays import bury, supervised
+from quietgate.serve.strays import BOTH_KILLED, bury, supervised
 
 POLL_S = 0.05
 WAKE = signal.SIGUSR1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+WAKE_AFTER_S = 0.15
+"""So long is code that polls `check` given to end by itself, in better order, before it is woken."""
 REPEAT_S = 1.0
 """An interruption that had no effect (code that swallows everything) is repeated so often."""
 
@@ -96,19 +97,21 @@ class Hold:
         if not isinstance(lease, dict) or lease["instance"] != self.server.instance:
             self._outcome = CellFailed("killed", "the server's state is gone")
         elif lease["ended"] is not None:
-            self._outcome = failure_of(lease)
+            self._outcome = outcome_of(lease)
         elif not supervised(lease):
-            self._outcome = CellFailed("killed", "both supervisors of the server were killed")
+            self._outcome = CellFailed("killed", BOTH_KILLED)
 
     def _watch(self) -> None:
         main = threading.main_thread().ident
         while not self._closing.wait(POLL_S):
             if self._outcome is None or self._told:
                 self._look()
-            if self._outcome is not None and self._handlers and main is not None:
-                signal.pthread_kill(main, WAKE)
-                if self._closing.wait(REPEAT_S):
-                    return
+            if self._outcome is None or not self._handlers or main is None:
+                continue
+            pause = REPEAT_S if self._deliveries else WAKE_AFTER_S
+            if self._closing.wait(pause):
+                return
+            signal.pthread_kill(main, WAKE)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number != WAKE:
@@ -173,12 +176,10 @@ class Hold:
             time.sleep(0.01)
 
     def _final(self) -> Exception:
-        """The outcome; a lost server's log, complete by now or not, is asked for the class."""
+        """The outcome, with what the log of a lost server says by now."""
         outcome = self._outcome
         assert outcome is not None
-        if isinstance(outcome, CellFailed):
-            return classified(outcome, self.server.log)
-        return outcome
+        return explained(outcome, self.server.log)
 
     def _restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
@@ -208,31 +209,34 @@ def _cancel_running_loop() -> bool:
     return True
 
 
-def failure_of(lease: dict[str, Any]) -> Exception:
+class ServerEnded(CellFailed):
+    """A server that ended by itself: its log may say why."""
+
+
+def outcome_of(lease: dict[str, Any]) -> Exception:
     """What an ended lease means to a job that wanted the server."""
     ended = lease["ended"]
     if ended["interrupted"]:
         return Interrupted(ended["reason"])
-    return classified(CellFailed("killed", ended["reason"]), Path(lease["log"]))
+    return (ServerEnded if ended["by_itself"] else CellFailed)("killed", ended["reason"])
 
 
-def classified(failure: CellFailed, log: Path) -> CellFailed:
-    """The same failure with the class, reason and line that the server's log gives, if it does."""
-    if failure.failure_class != "killed" or failure.evidence:
-        return failure
-    found = None
-    with contextlib.suppress(ImportError, OSError):
-        from quietgate.inspect.failures import classify
-
-        found = classify(log)
+def explained(outcome: Exception, log: Path) -> Exception:
+    """The same outcome with the class, the reason and the lines that the server's log gives."""
+    if not isinstance(outcome, CellFailed):
+        return outcome
     try:
         lines = log.read_text(errors="replace").splitlines()[-15:]
     except OSError:
         lines = []
-    if found is None:
-        return CellFailed("killed", failure.reason, lines)
-    failure_class, reason, line = found
-    return CellFailed(failure_class, f"{reason} ({failure.reason})", [line, *lines] if line else lines)
+    # Imported here, since it is needed by failures only.
+    from quietgate.inspect.failures import classify
+
+    found = classify(log) if isinstance(outcome, ServerEnded) else None
+    if found is None or found.failure_class == "stopped_by_us":  # not by us, as its lease says
+        return CellFailed("killed", outcome.reason, lines)
+    reason = f"{found.message} ({outcome.reason})"
+    return CellFailed(found.failure_class, reason, [found.message, *lines])
 
 
 def request_release(state: State, instance: str, reason: str, *, interrupted: bool = False) -> None:
@@ -248,7 +252,7 @@ def wait_until_gone(state: State, record: Path, timeout_s: float) -> bool:
     while time.monotonic() < deadline:
         if lock := try_lock(state.lock):
             try:
-                bury(state, "both supervisors were killed")
+                bury(state)
             finally:
                 lock.release()
             return True

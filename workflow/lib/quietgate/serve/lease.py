@@ -22,7 +22,7 @@ from typing import Any
 from quietgate.errors import BadInput, CellFailed, Interrupted
 from quietgate.files import read_json
 from quietgate.serve import slots
-from quietgate.serve.hold import Hold, failure_of, hold, request_release, wait_until_gone
+from quietgate.serve.hold import Hold, explained, hold, outcome_of, request_release, wait_until_gone
 from quietgate.serve.locks import Lock, peek, try_lock
 from quietgate.serve.ownership import claim_owner, owner, owner_alive
 from quietgate.serve.processes import Identity, alive, myself, send
@@ -102,7 +102,7 @@ def reap_stale(study_dir: Path, timeout_s: float = 180.0) -> list[str]:
             lease = read_json(state.lease)
             if isinstance(lease, dict) and owner_alive(lease["owner"]) is not None:
                 fresh = not exit_file(Path(lease["instance_dir"]).parent, lease["instance"]).exists()
-                left = bury(state, "both supervisors were killed")
+                left = bury(state)
                 if fresh:
                     said.append(f"{name}: ended what both killed supervisors had left")
                 if left:
@@ -252,7 +252,7 @@ def _await_start(
         if isinstance(lease, dict) and lease["instance"] == instance:
             if lease["ended"] is None:
                 return _live(lease, state)
-            raise failure_of(lease)
+            raise explained(outcome_of(lease), Path(lease["log"]))
         refusal = read_json(state.refusal(instance))
         if refusal:
             if refusal["failure_class"] is None:

@@ -112,6 +112,15 @@ class Live:
     grace_s: float = 30.0
 
 
+@dataclass(frozen=True)
+class End:
+    """Why a server ended: in words, and whether that was a failure, and whether its own."""
+
+    reason: str
+    interrupted: bool = False
+    by_itself: bool = False
+
+
 class State:
     """The files of a launch's private folder."""
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from quietgate.files import read_json, write_json
 from quietgate.serve.processes import Identity, alive, in_sessions, marked, send_all
-from quietgate.serve.state import State, exit_file, put_json, utc
+from quietgate.serve.state import End, State, exit_file, put_json, utc
+
+BOTH_KILLED = "both supervisors of the server were killed"
 
 
 def sweep(instance: str, leaders: Iterable[Identity] = (), timeout_s: float = 30.0) -> list[int]:
@@ -39,15 +41,15 @@ def supervised(lease: dict[str, Any]) -> bool:
     return any(alive(Identity.from_json(s)) for s in lease["supervisors"])
 
 
-def tombstone(path: Path, lease: dict[str, Any], reason: str, interrupted: bool) -> dict[str, Any]:
+def tombstone(path: Path, lease: dict[str, Any], end: End) -> dict[str, Any]:
     """Mark a lease as ended, so that nobody trusts it any more; the first reason given stays."""
     if lease.get("ended") is None:
-        lease = lease | {"ended": {"reason": reason, "interrupted": interrupted}}
+        lease = lease | {"ended": vars(end)}
         put_json(path, lease)
     return lease
 
 
-def bury(state: State, reason: str) -> list[int]:
+def bury(state: State) -> list[int]:
     """End and record a life that nobody ended. Only for the holder of the launch's lock."""
     lease = read_json(state.lease)
     if not isinstance(lease, dict):
@@ -57,7 +59,7 @@ def bury(state: State, reason: str) -> list[int]:
     if record.exists():
         return []
     left = sweep(instance, leaders_of(lease))
-    lease = tombstone(state.lease, lease, reason, interrupted=False)
+    lease = tombstone(state.lease, lease, End(BOTH_KILLED))
     if record.parent.is_dir():
         write_json(
             record,
@@ -74,7 +76,7 @@ def bury(state: State, reason: str) -> list[int]:
                 "left": left,
                 "started_at": utc(lease["started_at"]),
                 "ended_at": utc(),
-                "gpu_memory": {"why": "both supervisors were killed"},
+                "gpu_memory": {"used_before_mib": None, "why": BOTH_KILLED},
             },
         )
     return left

@@ -46,7 +46,7 @@ from quietgate.serve.processes import (
     send_all,
 )
 from quietgate.serve.slots import Slot, lock_path, try_slot
-from quietgate.serve.state import LaunchSpec, Process, State, exit_file, put_json, utc
+from quietgate.serve.state import End, LaunchSpec, Process, State, exit_file, put_json, utc
 from quietgate.serve.strays import leaders_of, supervised, sweep, tombstone
 from quietgate.serve.waiting import Ticket, contended
 
@@ -292,8 +292,8 @@ class Life:
                 if process.pid == pid and self.returncodes[number] is None:
                     self.returncodes[number] = os.waitstatus_to_exitcode(status)
 
-    def watch(self) -> tuple[str, bool]:
-        """Stay until the server must end; (why, whether that is an interruption)."""
+    def watch(self) -> End:
+        """Stay until the server must end, and say why."""
         idle_since, next_look = time.monotonic(), 0.0
         while True:
             stopped = wait_for_signal(POLL_S)
@@ -303,7 +303,7 @@ class Life:
             consumers = self._consumers()
             for who, is_alive in consumers:
                 if not is_alive:
-                    return f"consumer {who} vanished", False
+                    return End(f"consumer {who} vanished")
             now = time.monotonic()
             if consumers:
                 idle_since = now
@@ -312,36 +312,36 @@ class Life:
                 if ended := self._idle(now - idle_since):
                     return ended
 
-    def _why_now(self, stopped: str | None) -> tuple[str, bool] | None:
+    def _why_now(self, stopped: str | None) -> End | None:
         if stopped:
-            return f"the supervisor was stopped by {stopped}", True
+            return End(f"the supervisor was stopped by {stopped}", interrupted=True)
         if not alive(self.order.owner):
-            return "owner gone", True
+            return End("owner gone", interrupted=True)
         if any(code is not None for code in self.returncodes):
             return self._server_ended()
         if os.getppid() != self.guardian.pid:
-            return "the guardian was killed", False
+            return End("the guardian was killed")
         request = read_json(self.state.release(self.order.instance))
         if request:
-            return str(request["reason"]), bool(request.get("interrupted"))
+            return End(str(request["reason"]), interrupted=bool(request["interrupted"]))
         if time.monotonic() - self.began > self.spec.max_life_s:
-            return f"maximum age of {self.spec.max_life_s:g} s", False
+            return End(f"maximum age of {self.spec.max_life_s:g} s")
         lease = read_json(self.state.lease)
         if not isinstance(lease, dict) or lease.get("instance") != self.order.instance:
-            return "its state was removed", False
+            return End("its state was removed")
         return None
 
-    def _server_ended(self) -> tuple[str, bool]:
+    def _server_ended(self) -> End:
         number, code = next((n, c) for n, c in enumerate(self.returncodes) if c is not None)
         if code in _STOPPED:  # a batch system's cancel hits the server and us alike: were we told?
             deadline = time.monotonic() + 0.15
             while (left := deadline - time.monotonic()) > 0:
                 if stopped := wait_for_signal(min(left, 0.03)):
-                    return f"the supervisor was stopped by {stopped}", True
+                    return End(f"the supervisor was stopped by {stopped}", interrupted=True)
                 if not alive(self.order.owner):
-                    return "owner gone", True
+                    return End("owner gone", interrupted=True)
         which = "the server" if len(self.started) == 1 else f"process {number} of the server"
-        return f"{which} ended by itself, {describe(code)}", False
+        return End(f"{which} ended by itself, {describe(code)}", by_itself=True)
 
     def _consumers(self) -> list[tuple[str, bool]]:
         found = []
@@ -351,11 +351,11 @@ class Life:
                 found.append((str(consumer["who"]), alive(Identity.from_json(consumer))))
         return found
 
-    def _idle(self, seconds: float) -> tuple[str, bool] | None:
+    def _idle(self, seconds: float) -> End | None:
         if seconds > self.spec.idle_s:
-            return f"idle for {seconds:.0f} s", False
+            return End(f"idle for {seconds:.0f} s")
         if seconds > self.spec.idle_contended_s and contended(self.order.slot_dir, self.turn.slot.locks):
-            return f"idle for {seconds:.0f} s while another launch waited for its slot", False
+            return End(f"idle for {seconds:.0f} s while another launch waited for its slot")
         return None
 
     def end(self) -> bool:
@@ -471,16 +471,16 @@ def supervise(
         life.end()
         refuse(order, state, refusal)
         if life.instance_dir.is_dir():
-            ended = {"ended": {"reason": refusal.reason, "interrupted": False}}
+            ended = {"ended": vars(End(refusal.reason))}
             finish(order, turn, before, ended, life.returncodes, False, life.reap)
         turn.note(None)
         return
     event(order, f"started {spec.cell}/{spec.launch} on {turn.slot.name}, port {port}")
-    reason, interrupted = life.watch()
+    end = life.watch()
     if (read_json(state.lease) or {}).get("instance") == order.instance:
-        life.lease = tombstone(state.lease, life.lease, reason, interrupted)
+        life.lease = tombstone(state.lease, life.lease, end)
     else:
-        life.lease |= {"ended": {"reason": reason, "interrupted": interrupted}}
+        life.lease |= {"ended": vars(end)}
     forced = life.end()
     finish(order, turn, before, life.lease, life.returncodes, forced, life.reap)
 
@@ -553,9 +553,9 @@ def guard(
     lease = read_json(state.lease)
     known = isinstance(lease, dict) and lease["instance"] == order.instance
     if known:
-        lease = tombstone(state.lease, lease, reason, interrupted=False)
+        lease = tombstone(state.lease, lease, End(reason))
     else:
-        lease = {"ended": {"reason": reason, "interrupted": False}}
+        lease = {"ended": vars(End(reason))}
     forced = kill_below(order.instance, reap)
     if not known:
         refuse(order, state, NotStarted("killed", reason))
