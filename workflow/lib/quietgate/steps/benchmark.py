@@ -10,7 +10,8 @@ from quietgate.errors import CellFailed
 from quietgate.files import sha256, write_atomic
 from quietgate.measure import passes, stages
 from quietgate.serve import lease
-from quietgate.steps import server
+from quietgate.steps import server, workload
+from quietgate.steps.gated import gated
 from quietgate.steps.place import Place
 from quietgate.study.stages import BENCHMARK
 
@@ -36,9 +37,9 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
     started = time.time()
     for name in ("requests.jsonl", "stages.json"):
         (place.folder / name).unlink(missing_ok=True)
-    live = server.gated(place)
+    live, _ = gated(place)
     settings = place.study.config["benchmark"]
-    chosen = server.benchmark_prompts(place)
+    chosen = workload.prompts_of(place)
     summaries, windows, lines = [], [], []
     with lease.hold(live, "benchmark") as held:
         for concurrency in sorted(settings["concurrency"]):
@@ -47,7 +48,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
                 flushed = passes.flush_cache(live.base_url)
                 before = stages.snapshot(live.base_url)
                 result = passes.run(
-                    live.base_url, chosen, server.sampling(place),
+                    live.base_url, chosen, workload.sampling(place),
                     concurrency=concurrency, repeat=repeat,
                     timeout_s=settings["request_timeout_s"], stall_s=settings["stall_timeout_s"],
                     check=held.check,

@@ -7,7 +7,8 @@ from typing import Any
 
 from quietgate.measure import capture as profiler
 from quietgate.serve import lease
-from quietgate.steps import server
+from quietgate.steps import server, workload
+from quietgate.steps.gated import gated
 from quietgate.steps.place import Place
 from quietgate.study.stages import CAPTURE
 
@@ -21,7 +22,7 @@ def main(results: str, cell: str, launch: str, log: str) -> None:
 
 def _work(place: Place) -> tuple[str, dict[str, Any]]:
     settings = place.study.config["capture"]
-    live = server.gated(place)
+    live, _ = gated(place)
     trace = place.folder / "trace"
     shutil.rmtree(trace, ignore_errors=True)
     trace.mkdir(parents=True)
@@ -29,8 +30,8 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
         fields = profiler.capture(
             live.base_url,
             trace.resolve(),
-            server.benchmark_prompts(place),
-            server.sampling(place, settings["max_new_tokens"]),
+            workload.prompts_of(place),
+            workload.sampling(place, settings["max_new_tokens"]),
             cycles=settings["cycles"],
             timeout_s=settings["timeout_s"],
             stop_check=held.check,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quietgate.errors import CellFailed
 from quietgate.steps import server
+from quietgate.steps.gated import gated
 from quietgate.steps.place import Place
 from quietgate.study.stages import GATE
 
@@ -17,10 +17,6 @@ def main(results: str, cell: str, launch: str, log: str) -> None:
 
 
 def _work(place: Place) -> tuple[str, dict[str, object]]:
-    live = server.started(place)
-    record = server.gate_record(place, live)
-    if record["status"] != "passed":
-        failure = record["failure"]
-        raise CellFailed(failure["class"], failure["reason"], failure["evidence"])
+    live, record = gated(place)
     place.say(f"gate passed, {record['ready_after_s']:.1f} s after the launch")
     return live.instance, {key: record[key] for key in _OWN}

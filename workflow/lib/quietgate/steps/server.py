@@ -1,4 +1,7 @@
-"""What every server-bound step shares: a live, gated server, and a record whatever happens."""
+"""What every server-bound step shares: a live server, and a record whatever happens.
+
+Jobs are short and many, so this module does not import what only some of them need (the client, the gate).
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quietgate import gate, records
+from quietgate import records
 from quietgate.errors import BadInput, CellFailed, Interrupted
-from quietgate.files import read_json
-from quietgate.measure import prompts
 from quietgate.serve import lease, slots
 from quietgate.serve.lease import LaunchSpec, Live, Process
 from quietgate.steps.place import Place
 from quietgate.study import command
-from quietgate.study.stages import GATE, Stage
+from quietgate.study.stages import Stage
 
 Fields = dict[str, Any]
 
@@ -42,13 +43,13 @@ def run(place: Place, stage: Stage, work: Callable[[Place], tuple[str | None, Fi
         place.say(f"{stage.name} interrupted: {e}")
         sys.exit(1)
     except BadInput as e:
-        failure = _failure("bad_input", str(e), stage.name, [])
+        failure = failure_of("bad_input", str(e), stage.name, [])
     except CellFailed as e:
-        failure = _failure(e.failure_class, e.reason, stage.name, e.evidence)
+        failure = failure_of(e.failure_class, e.reason, stage.name, e.evidence)
     except Exception as e:
         # A bug of ours must not end a study of a week; the record says what and where.
         trace = traceback.format_exc().splitlines()[-12:]
-        failure = _failure("internal_error", f"{type(e).__name__}: {e}", stage.name, trace)
+        failure = failure_of("internal_error", f"{type(e).__name__}: {e}", stage.name, trace)
     else:
         place.write(stage, "passed", started, instance, fields)
         return
@@ -56,7 +57,8 @@ def run(place: Place, stage: Stage, work: Callable[[Place], tuple[str | None, Fi
     place.write(stage, "failed", started, last_instance(place), failure=failure)
 
 
-def _failure(kind: str, reason: str, stage: str, evidence: list[str]) -> Fields:
+def failure_of(kind: str, reason: str, stage: str, evidence: list[str]) -> Fields:
+    """The `failure` of a record."""
     return {
         "class": kind,
         "reason": reason[:1000],
@@ -77,7 +79,7 @@ def _skipped(place: Place, stage: Stage) -> Fields | None:
     reason = failure["reason"]
     if record["status"] == "failed":
         reason = f"{failure['stage'] or before.name} failed: {reason}"
-    return _failure(failure["class"], reason, failure["stage"] or before.name, [])
+    return failure_of(failure["class"], reason, failure["stage"] or before.name, [])
 
 
 def last_instance(place: Place) -> str | None:
@@ -131,75 +133,3 @@ def started(place: Place) -> Live:
         live = lease.start(spec)
         place.say(f"server {live.instance} runs, pid {live.pids[0]}, {live.base_url}, slot {live.slot}")
     return live
-
-
-def gated(place: Place) -> Live:
-    """A live server that has passed the whole gate in this life; CellFailed with the gate's reason if not."""
-    live = started(place)
-    record = gate_record(place, live)
-    if record["status"] != "passed":
-        failure = record["failure"]
-        raise CellFailed(failure["class"], failure["reason"], failure["evidence"])
-    return live
-
-
-def gate_record(place: Place, live: Live) -> records.Record:
-    """The gate's verdict on this server life: read if it has one, else passed through now."""
-    path = place.instance_folder(live.instance) / "gate.json"
-    found = read_json(path)
-    if found is not None:
-        return dict(found)
-    began = time.time()
-    plan = gate.plan_for(place.study, place.launch.cell, benchmark_prompts(place))
-    stages: list[Fields] = []
-    fingerprints: list[Fields] = []
-    try:
-        with lease.hold(live, "gate") as held:
-            _, fingerprints = gate.run(live, plan, place.say, held.check, stages)
-            held.check()
-    except CellFailed as lost:
-        # The server went away under the gate: what had been proved before stays on record.
-        stages = gate.server_lost(stages, lost)
-    bad = next((s for s in stages if s["verdict"] == "failed"), None)
-    failure = None
-    if bad:
-        evidence = bad["evidence"]
-        failure = _failure(
-            evidence.get("failure_class", "unknown"),
-            f"{bad['name']}: {bad['why']}",
-            "gate",
-            evidence.get("lines", []),
-        )
-    fields = {
-        "stages": stages,
-        "fingerprints": fingerprints,
-        "ready_after_s": round(time.time() - live.started_at, 3),
-    }
-    status = "failed" if bad else "passed"
-    if bad:
-        lease.release(live_dir=place.live, instances_dir=place.folder / "instances", reason="gate failed")
-    file = str(path.relative_to(place.folder))
-    return place.write(GATE, status, began, live.instance, fields, failure, file=file)
-
-
-def benchmark_prompts(place: Place) -> list[prompts.Prompt]:
-    """The study's prompts, as many as asked for, through the model's chat template where asked."""
-    settings = place.study.config["benchmark"]
-    model = place.study.target_model
-    folder = Path(model).expanduser() if model else None
-    return prompts.load(
-        place.study.prompts_path,
-        model_dir=folder if folder and folder.is_dir() else None,
-        chat_template=settings["chat_template"],
-    )[: settings["prompt_count"]]
-
-
-def sampling(place: Place, max_new_tokens: int | None = None) -> Fields:
-    """SGLang's sampling_params of every request."""
-    settings = place.study.config["benchmark"]
-    return {
-        "max_new_tokens": max_new_tokens or settings["max_new_tokens"],
-        "temperature": settings["temperature"],
-        "top_p": settings["top_p"],
-        "ignore_eos": settings["ignore_eos"],
-    }
