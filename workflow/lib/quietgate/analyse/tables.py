@@ -1,0 +1,250 @@
+"""From the records of a study to tidy tables: all that figures, statistics and reviewers read.
+
+Rows come in grid order (cell, launch, concurrency, repeat) and floats in their shortest exact form, so
+that the same records always give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from quietgate.analyse.launch_records import MISSING, LaunchRecords, read_launch
+from quietgate.analyse.request_lines import FIELDS, RequestLine, positions, read_requests
+from quietgate.errors import BadInput
+from quietgate.files import sha256, write_atomic
+
+Study = Mapping[str, Any]
+Row = dict[str, Any]
+
+PASS_NUMBERS = (
+    "decode_tokens_per_s",
+    "request_tokens_per_s",
+    "output_tokens_per_s",
+    "tokens_per_cycle",
+    "cycle_ms",
+    "draft_ms",
+    "verify_ms",
+    "extend_ms",
+    "other_ms",
+    "ttft_s",
+    "end_to_end_s",
+)
+# Taken from the profile, which knows the best source of each; the others are the pass's own.
+STAGE_NUMBERS = ("draft_ms", "verify_ms", "extend_ms", "other_ms")
+STAGES = ("draft", "verify", "extend", "decode", "cycle")
+
+# The columns of each table after cell, steps, nccl and the other axes.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "cells": (
+        "launch", "concurrency", "repeat", "status", "failure_class", "nccl_verdict",
+        *PASS_NUMBERS, "requests", "started_at", "instance",
+    ),
+    "requests": ("launch", *FIELDS),
+    "stages": (
+        "launch", "concurrency",
+        *(f"{stage}_{what}" for stage in STAGES for what in ("ms", "source")),
+        "other_ms", "other_holds", "profiler_stretch",
+        "communication_share", "communication_transfer_ms", "communication_waiting_ms", "why",
+    ),
+    "positions": ("launch", "concurrency", "position", "cycles", "accepted", "accepted_given_previous"),
+    "failures": ("launch", "stage", "status", "failure_class", "reason", "evidence", "instance"),
+    "gate": ("launch", "instance", "number", "name", "verdict", "why", "seconds"),
+}  # fmt: skip
+INTEGERS = {
+    "steps", "concurrency", "repeat", "requests", "position", "cycles",
+    "prompt_tokens", "completion_tokens",
+}  # fmt: skip
+
+
+def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
+    """Every table of the study in `results_dir`: cells, requests, stages, positions, failures, gate.
+
+    BadInput, one line per record, where records do not belong together (`refusals` lists them).
+    """
+    launches = list(read_all(results_dir, study))
+    refused = [r for found in launches for r in found.refused]
+    if refused:
+        raise BadInput("\n".join(f"{results_dir / r['record']}: {r['why']}" for r in refused))
+    rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
+    for found in launches:
+        place = {"cell": found.cell["id"], **_axes(found.cell), "launch": found.launch}
+        benchmark = found.passed("benchmark")
+        lines = read_requests(found.folder / "requests.jsonl") if benchmark else []
+        made: dict[str, Iterable[Row]] = {
+            "cells": _cells(found),
+            "requests": (_request(line) for line in lines),
+            "stages": _stages(found),
+            "positions": positions(lines),
+            "failures": _failures(found),
+            "gate": _gate(found),
+        }
+        for name, some in made.items():
+            rows[name] += [place | row for row in some]
+    extra = [a for a in study["axes"] if a not in ("steps", "nccl")]
+    return {
+        name: _frame(rows[name], ["cell", "steps", "nccl", *extra, *columns])
+        for name, columns in COLUMNS.items()
+    }
+
+
+def read_all(results_dir: Path, study: Study) -> Iterator[LaunchRecords]:
+    """The records of every launch the study lists, in grid order."""
+    asked: dict[str, list[str]] = {}
+    for launch in study["launches"]:
+        asked.setdefault(launch["cell"], []).append(launch["launch"])
+    for cell in study["cells"]:
+        for launch in sorted(asked.get(cell["id"], []), key=lambda name: int(name[1:])):
+            yield read_launch(results_dir, study, cell, launch)
+
+
+def refusals(results_dir: Path, study: Study) -> list[dict[str, str]]:
+    """Every record that `collect` refuses, each with its path below the study's folder and why."""
+    return [r for found in read_all(results_dir, study) for r in found.refused]
+
+
+def write(frames: Mapping[str, pd.DataFrame], tables_dir: Path) -> list[Row]:
+    """Write each frame as <name>.csv, atomically; returns name, sha256 and rows of each."""
+    written = []
+    for name, frame in frames.items():
+        path = Path(tables_dir) / f"{name}.csv"
+        write_atomic(path, frame.to_csv(index=False, lineterminator="\n"))
+        written.append({"name": name, "sha256": sha256(path), "rows": len(frame)})
+    return written
+
+
+def read(path: Path) -> pd.DataFrame:
+    """A table as it was written: exact floats, integers with gaps, names that stay text."""
+    try:
+        frame = pd.read_csv(
+            path,
+            float_precision="round_trip",
+            keep_default_na=False,
+            na_values=[""],
+            dtype={"cell": str, "nccl": str, "launch": str},
+        )
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such table; run snakemake, or `collect`, to make it") from None
+    except (OSError, ValueError) as e:
+        raise BadInput(f"{path}: not a table ({e})") from None
+    return _typed(frame)
+
+
+def _frame(rows: list[Row], columns: list[str]) -> pd.DataFrame:
+    return _typed(pd.DataFrame(rows, columns=columns))
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    for name in INTEGERS & set(frame.columns):
+        frame[name] = frame[name].astype("Int64")
+    return frame
+
+
+def _axes(cell: Mapping[str, Any]) -> Row:
+    return {"steps": cell["steps"], "nccl": cell["nccl"], **cell["axes"]}
+
+
+def _verdict(found: LaunchRecords) -> str | None:
+    """What the gate of the measured server life says of its NCCL profile."""
+    gate = found.gates.get(found.instance or "") or found.records.get("gate") or {}
+    for stage in gate.get("stages") or []:
+        if stage["name"] == "nccl":
+            return str(stage["evidence"].get("profile_verdict") or "") or None
+    return None
+
+
+def _cells(found: LaunchRecords) -> Iterator[Row]:
+    verdict = _verdict(found)
+    bad = found.not_passed("launch", "gate", "benchmark")
+    if bad:
+        kind, record = bad
+        failure = (record or {}).get("failure") or {"class": MISSING}
+        yield {
+            "status": "failed" if record else MISSING,
+            "failure_class": failure["class"],
+            "nccl_verdict": verdict,
+            "started_at": (record or {}).get("started_at"),
+            "instance": found.instance,
+        }
+        return
+    benchmark = found.records["benchmark"]
+    windows = (found.passed("profile") or {}).get("windows", [])
+    profiled = {(w["concurrency"], w["repeat"]): w for w in windows}
+    for one in sorted(benchmark["passes"], key=lambda p: (p["concurrency"], p["repeat"])):
+        stages = profiled.get((one["concurrency"], one["repeat"]), {})
+        yield {
+            **{name: (stages if name in STAGE_NUMBERS else one).get(name) for name in PASS_NUMBERS},
+            "concurrency": one["concurrency"],
+            "repeat": one["repeat"],
+            "status": one["status"],
+            "failure_class": None if one["status"] == "passed" else "invalid_pass",
+            "nccl_verdict": verdict,
+            "requests": one["requests"],
+            "started_at": benchmark["started_at"],
+            "instance": benchmark["instance"],
+        }
+
+
+def _request(line: RequestLine) -> Row:
+    return {name: getattr(line, name) for name in FIELDS}
+
+
+def _stages(found: LaunchRecords) -> Iterator[Row]:
+    profile = found.passed("profile")
+    if profile is None or found.passed("benchmark") is None:
+        return
+    best, rest, communication = profile["best"], profile["not_in_any_stage"], profile["communication"]
+    whys = [
+        f"{stage}: {best[f'{stage}_ms']['why']}"
+        for stage in STAGES
+        if best[f"{stage}_ms"]["value"] is None and best[f"{stage}_ms"]["why"]
+    ]
+    yield {
+        "concurrency": profile["concurrency"],
+        **{f"{stage}_ms": best[f"{stage}_ms"]["value"] for stage in STAGES},
+        **{f"{stage}_source": best[f"{stage}_ms"]["source"] for stage in STAGES},
+        "other_ms": rest["value_ms"],
+        "other_holds": " ".join(n.removesuffix("_ms") for n in rest["without"]) or None,
+        "profiler_stretch": profile["profiler"]["stretch"],
+        "communication_share": communication["share"],
+        "communication_transfer_ms": communication.get("transfer_ms_per_span"),
+        "communication_waiting_ms": communication.get("waiting_ms_per_span"),
+        "why": "; ".join(whys) or None,
+    }
+
+
+def _failures(found: LaunchRecords) -> Iterator[Row]:
+    """The first thing that went wrong in the launch, and what nevertheless failed after it."""
+    for kind in ("launch", "gate", "benchmark", "capture", "exit", "profile"):
+        record = found.records.get(kind)
+        if record is None or record["status"] != "failed":
+            continue
+        failure = record["failure"]
+        yield {
+            "stage": failure["stage"] or kind,
+            "status": "failed",
+            "failure_class": failure["class"],
+            "reason": failure["reason"],
+            "evidence": "\n".join(failure["evidence"]) or None,
+            "instance": record["instance"],
+        }
+    bad = found.not_passed("launch", "gate", "benchmark")
+    if bad and bad[1] is None:
+        yield {
+            "stage": bad[0],
+            "status": MISSING,
+            "failure_class": MISSING,
+            "reason": f"there is no {bad[0]}.json: the study was not finished",
+            "instance": found.instance,
+        }
+
+
+def _gate(found: LaunchRecords) -> Iterator[Row]:
+    gates = found.gates or {g["instance"]: g for g in [found.records.get("gate")] if g}
+    for instance, gate in gates.items():
+        for stage in gate.get("stages") or []:
+            own = {k: stage[k] for k in ("name", "verdict", "why", "seconds")}
+            yield {"instance": instance, "number": stage["stage"], **own}
