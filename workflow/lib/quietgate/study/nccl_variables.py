@@ -93,6 +93,12 @@ FOREIGN = (
     "NCCL_SHARP_",
 )
 
+# Read long ago; recipes still carry them.
+_REMOVED = {
+    "NCCL_LL_THRESHOLD": "2.5 (NCCL_PROTO chooses now)",
+    "NCCL_TREE_THRESHOLD": "2.5 (NCCL_ALGO chooses now)",
+}
+
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
 FUNCTIONS = (
@@ -124,10 +130,13 @@ def problems(name: str, value: str) -> list[str]:
     """
     if not name.upper().replace("-", "_").startswith("NCCL_") or name.startswith(FOREIGN):
         return []
+    if name in _REMOVED:
+        return [f"NCCL reads it no more since {_REMOVED[name]}"]
     if name not in NAMES:
         close = suggestion(name)
-        hint = f"did you mean {close}? " if close else None
-        return [f"NCCL has no such variable ({hint}NCCL ignores it without a word)"] if hint else []
+        if close is None:
+            return []  # a later release may know it; see `warnings`
+        return [f"NCCL has no such variable and ignores it without a word; did you mean {close}?"]
     if value == "":
         return []  # an empty value is NCCL's default
     if name in ("NCCL_ALGO", "NCCL_PROTO"):

@@ -1,0 +1,123 @@
+"""Effective arguments that differ between cells although nobody asked for it.
+
+A speculative cell and its baseline are comparable only if SGLang ran both alike but for what the grid
+varies. Whatever else differs is a drift: it is listed with the cells, and `strict` fails the study.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from quietgate.study.flags import RENAMED, canonical
+
+Record = Mapping[str, Any]
+
+# Follow from the number of steps, which every grid varies.
+BY_STEPS = frozenset(
+    {
+        "speculative_algorithm",
+        "speculative_draft_model_path",
+        "speculative_draft_model_revision",
+        "speculative_eagle_topk",
+        "speculative_num_draft_tokens",
+        "speculative_num_steps",
+    }
+)
+# Differ from launch to launch by their nature: where it runs, when, and seeds drawn at random.
+_PER_LAUNCH = frozenset(
+    {
+        "host",
+        "port",
+        "nccl_port",
+        "dist_init_addr",
+        "random_seed",
+        "grpc_port",
+        "gated_launch_port",
+        "forward_pass_metrics_ipc_name",
+        "crash_dump_folder",
+        "base_gpu_id",
+        "node_rank",
+        "launch_command",
+        "startup_time",
+        "max_total_num_tokens",
+        "max_req_input_len",
+    }
+)
+_ABSENT = "(not reported)"
+
+
+def declared_arguments(config: Mapping[str, Any]) -> frozenset[str]:
+    """The effective arguments that a study's grid varies on purpose."""
+    names = set(BY_STEPS)
+    for axis in config["grid"]["axes"].values():
+        if "flag" in axis:
+            name = canonical(axis["flag"])
+            names |= {name, *RENAMED.get(name, ())}
+    return frozenset(names)
+
+
+def drift(records: Iterable[Record], declared: Collection[str]) -> list[dict[str, Any]]:
+    """Arguments with more than one effective value over all gates, but for the declared ones.
+
+    Args:
+        records: gate records; those without a proved stage `arguments` say nothing.
+        declared: see `declared_arguments`.
+
+    Returns:
+        [{"argument", "values": [{"value", "cells": ["cell/launch", ...]}], "within_cell": bool}], the
+        most common value first; `within_cell` says that launches of one cell differ too.
+    """
+    seen: dict[str, dict[str, tuple[Any, list[tuple[str, str]]]]] = {}
+    gates = [(r["cell"], r["launch"], e) for r in records if (e := effective_of(r)) is not None]
+    names = {name for _, _, effective in gates for name in effective}
+    for name in sorted(names - set(declared) - _PER_LAUNCH):
+        by_value = seen.setdefault(name, {})
+        for cell, launch, effective in gates:
+            value = effective.get(name, _ABSENT)
+            key = json.dumps(value, sort_keys=True, default=str)
+            by_value.setdefault(key, (value, []))[1].append((cell, launch))
+    return [_entry(name, by_value) for name, by_value in seen.items() if len(by_value) > 1]
+
+
+def _entry(name: str, by_value: Mapping[str, tuple[Any, list[tuple[str, str]]]]) -> dict[str, Any]:
+    groups = sorted(by_value.values(), key=lambda group: -len(group[1]))
+    cells = [{cell for cell, _ in places} for _, places in groups]
+    within = len(set().union(*cells)) < sum(map(len, cells))
+    return {
+        "argument": name,
+        "values": [
+            {"value": value, "cells": [f"{cell}/{launch}" for cell, launch in places]}
+            for value, places in groups
+        ],
+        "within_cell": within,
+    }
+
+
+def effective_of(record: Record) -> Mapping[str, Any] | None:
+    """The effective arguments in a gate record, or None where they were not read."""
+    for stage in record.get("stages", ()):
+        if stage["name"] == "arguments":
+            effective = stage["evidence"].get("effective")
+            return effective if isinstance(effective, dict) and effective else None
+    return None
+
+
+def version_of(record: Record) -> str | None:
+    """The release that the server of a gate record named, or None."""
+    for stage in record.get("stages", ()):
+        if stage["name"] == "arguments":
+            version = stage["evidence"].get("version")
+            return str(version) if version else None
+    return None
+
+
+def describe(entry: Mapping[str, Any]) -> str:
+    """One drift as a sentence for a report."""
+    parts = [f"{g['value']!r} in {_named(g['cells'])}" for g in entry["values"]]
+    return f"{entry['argument']}: " + ", ".join(parts)
+
+
+def _named(cells: list[str]) -> str:
+    return ", ".join(cells) if len(cells) <= 3 else f"{cells[0]} and {len(cells) - 1} more"
