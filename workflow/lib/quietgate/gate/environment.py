@@ -89,7 +89,8 @@ def compare(
         base["problems"].append(f"its environment is unknown: {rank.why}")
         return base
     environ = rank.environ
-    for name, value in wanted.items():
+    # The profile's own variables first: the first problem is the one that is shown.
+    for name, value in sorted(wanted.items(), key=lambda item: item[0] not in profile_set):
         if environ.get(name) == value:
             continue
         seen = f"is {environ[name]!r}" if name in environ else "is absent"
