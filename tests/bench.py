@@ -122,6 +122,7 @@ def sizes() -> None:
     for cells in (100, 1000):
         with tempfile.TemporaryDirectory() as folder:
             run = Run(Path(folder) / "study")
+            run.copy_source()
             run.edit(
                 grid__steps=[0, 2],
                 grid__axes={"x": {"flag": "random-seed", "values": list(range(cells // 2))}},

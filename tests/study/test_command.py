@@ -12,17 +12,8 @@ from quietgate.study.plan import command_lines
 KIMI = Path(__file__).parents[2] / "config" / "kimi-k2.5-eagle3.yaml"
 
 # The launch of the hand-run study at 2 steps with its tuned NCCL profile, as its author typed it.
-PUBLISHED_ENV = (
-    "NCCL_PROTO=LL NCCL_ALGO=Ring NCCL_P2P_LEVEL=SYS NCCL_MAX_NCHANNELS=16 NCCL_BUFFSIZE=16777216 "
-    "NCCL_NTHREADS=512 EAGLE3_PROFILE=1 SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"
-).split()
-PUBLISHED_ARGV = (
-    "~/ml-env/bin/python3 -m sglang.launch_server --model-path /shared/kimi-k2.5-int4 "
-    "--trust-remote-code --tp-size 8 --mem-fraction-static 0.88 --host 0.0.0.0 --port 8000 "
-    "--num-continuous-decode-steps 4 --disable-custom-all-reduce --speculative-algorithm EAGLE3 "
-    "--speculative-draft-model-path /data/eagle3/output_100k_sglang/4 --speculative-eagle-topk 1 "
-    "--speculative-num-draft-tokens 3 --speculative-num-steps 2"
-).split()
+PUBLISHED_ENV = ["NCCL_PROTO=LL", "NCCL_ALGO=Ring", "NCCL_P2P_LEVEL=SYS", "NCCL_MAX_NCHANNELS=16", "NCCL_BUFFSIZE=16777216", "NCCL_NTHREADS=512", "EAGLE3_PROFILE=1", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"]
+PUBLISHED_ARGV = ["~/ml-env/bin/python3", "-m", "sglang.launch_server", "--model-path", "/shared/kimi-k2.5-int4", "--trust-remote-code", "--tp-size", "8", "--mem-fraction-static", "0.88", "--host", "0.0.0.0", "--port", "8000", "--num-continuous-decode-steps", "4", "--disable-custom-all-reduce", "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "/data/eagle3/output_100k_sglang/4", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "3", "--speculative-num-steps", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +58,10 @@ def test_kimi_grid_is_eleven_steps_by_two_profiles(kimi):
         ({"stream-interval": -1}, "--stream-interval -1"),
         ({"chat-template": "-x"}, "--chat-template=-x"),
         ({"json-model-override-args": {"a": [1]}}, """--json-model-override-args '{"a":[1]}'"""),
-        ({"json-model-override-args": '{"a": {b} }'}, """--json-model-override-args '{"a": {b} }'"""),
+        (
+            {"json-model-override-args": '{"a": {b} }'},
+            """--json-model-override-args '{"a": {b} }'""",
+        ),
         ({"tp": "08"}, "--tp 08"),
         ({"served_model_name": "a b"}, "--served_model_name 'a b'"),
     ],
@@ -116,7 +110,9 @@ def test_axes_over_flags_and_variables(base):
     assert process["argv"][5:7] == ["--tp-size", "1"], "the study's own place of the flag is kept"
     assert "--disable-custom-all-reduce" in process["argv"]
     assert process["env"]["NCCL_SHM_DISABLE"] == "1"
-    off = study.resolved(Cell(2, "ll-ring", {"tp": 1, "custom-ar": False, "shm": None}))["processes"][0]
+    off = study.resolved(Cell(2, "ll-ring", {"tp": 1, "custom-ar": False, "shm": None}))[
+        "processes"
+    ][0]
     assert "--disable-custom-all-reduce" not in off["argv"]
     assert "NCCL_SHM_DISABLE" not in off["env"]
     assert "NCCL_SHM_DISABLE" in off["unset"]
@@ -135,7 +131,7 @@ def test_every_cell_is_pinned_alike(base):
     study = Study.from_config(base)
     pins = {tuple(study.resolved(c)["workflow_argv"]) for c in study.cells}
     assert len(pins) == 1
-    assert ("--max-running-requests", "48") == next(iter(pins))[:2]
+    assert next(iter(pins))[:2] == ("--max-running-requests", "48")
     base["server"]["args"]["max-running-requests"] = 64
     study = Study.from_config(base)
     assert "--max-running-requests" not in study.resolved(study.reference)["workflow_argv"]

@@ -9,6 +9,7 @@ from quietgate.errors import BadConfig
 from quietgate.records import SCHEMAS, validator
 from quietgate.study import Study
 from quietgate.study.config import load
+from quietgate.study.here import missing
 
 CONFIGS = sorted((Path(__file__).parents[2] / "config").glob("*.yaml"))
 
@@ -80,7 +81,7 @@ def test_what_this_machine_lacks_is_named_apart(base):
     put(base, "nccl_profiles/ll-ring/set/NCCL_GRAPH_FILE", "/no/such.xml")
     put(base, "benchmark/prompts", "/no/such.jsonl")
     put(base, "server/cwd", "/no/such/folder")
-    lines = Study.from_config(base, "my.yaml").missing_here()
+    lines = missing(Study.from_config(base, "my.yaml"))
     assert all(line.startswith("my.yaml: ") for line in lines)
     for word in ("server.python", "NCCL_GRAPH_FILE", "/no/such.jsonl", "/no/such/folder"):
         assert sum(word in line for line in lines) == 1, (word, lines)

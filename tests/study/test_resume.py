@@ -14,7 +14,11 @@ def finish(study, results, launch, status="passed", upto=None):
     folder = launch_folder(results, launch)
     folder.mkdir(parents=True, exist_ok=True)
     for stage in chain(study):
-        record = {"digest": stage_digest(study, launch.cell, stage), "status": "passed", "failure": None}
+        record = {
+            "digest": stage_digest(study, launch.cell, stage),
+            "status": "passed",
+            "failure": None,
+        }
         if stage.name == upto:
             record |= {"status": status, "failure": {"reason": "it broke"}}
         (folder / stage.record).write_text(json.dumps(record))
