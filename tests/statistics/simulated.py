@@ -35,9 +35,7 @@ class World:
         blocks = np.repeat(np.arange(self.launches), self.cells)
         return np.tile(np.arange(self.cells), self.launches), blocks
 
-    def passes(
-        self, rng: np.random.Generator, studies: int, effects: np.ndarray | float = 0.0
-    ) -> np.ndarray:
+    def passes(self, rng: np.random.Generator, studies: int, effects: np.ndarray | float = 0.0) -> np.ndarray:
         """Log tok/s of every pass: studies x launches x repeats (median over the prompts)."""
         cell, block = self.layout()
         n = len(cell)
@@ -59,9 +57,7 @@ class World:
         requests = prompt + self.request_sd * rng.standard_normal(shape, dtype=np.float32)
         return y + np.median(requests, axis=3)
 
-    def values(
-        self, rng: np.random.Generator, studies: int, effects: np.ndarray | float = 0.0
-    ) -> np.ndarray:
+    def values(self, rng: np.random.Generator, studies: int, effects: np.ndarray | float = 0.0) -> np.ndarray:
         """Log value of every launch: studies x launches; failed launches are NaN."""
         y = np.median(self.passes(rng, studies, effects), axis=2)
         y[rng.random(y.shape) < self.failed_share] = np.nan

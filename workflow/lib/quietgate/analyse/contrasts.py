@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from quietgate.analyse.joint import LargestT
 from quietgate.analyse.model import Design, Fit, Floats
+from quietgate.analyse.noise import NoisyCell
 from quietgate.analyse.outlying import survives
 
 POWER = 0.8
@@ -70,15 +71,17 @@ def within_grid(
     facts: pd.DataFrame, cells: Sequence[str], reference: str, axes: Sequence[str]
 ) -> list[Contrast]:
     """Profile, steps and interaction comparisons that the first family does not hold already."""
-    where = {
-        (facts.at[c, "nccl"], int(facts.at[c, "steps"]), *(facts.at[c, a] for a in axes)): c
-        for c in cells
+    place = {
+        str(cell): (str(nccl), int(steps), *rest)
+        for cell, nccl, steps, *rest in zip(
+            facts.index, facts["nccl"], facts["steps"], *(facts[a] for a in axes), strict=True
+        )
     }
-    nccl0, steps0 = facts.at[reference, "nccl"], int(facts.at[reference, "steps"])
+    where = {place[cell]: cell for cell in cells}
+    nccl0, steps0 = place[reference][:2]
     found: list[Contrast] = []
     for cell in cells:
-        nccl, steps = facts.at[cell, "nccl"], int(facts.at[cell, "steps"])
-        rest = tuple(facts.at[cell, a] for a in axes)
+        nccl, steps, *rest = place[cell]
         if nccl == nccl0:
             continue
         plain = where.get((nccl0, steps, *rest))
@@ -122,6 +125,7 @@ class Family:
     Attributes:
         design: the launches.
         matrix: contrasts of cell effects.
+        alpha: probability of any false claim.
         weights: contrasts of launches.
         involved: contrasts by launches: does the launch belong to a compared cell?
         largest: the joint distribution.
@@ -132,16 +136,20 @@ class Family:
     def __init__(self, design: Design, matrix: Floats, alpha: float):
         self.design = design
         self.matrix = matrix
+        self.alpha = alpha
         self.weights = matrix @ design.cell_weights
         self.involved: NDArray[np.bool_] = matrix[:, design.cell_of] != 0
         self.largest = LargestT(self.weights)
         self.critical = self.largest.critical(alpha, design.df)
-        self.critical_without_one = (
-            self.largest.critical(alpha, design.df - 1) if design.df > 1 else np.inf
-        )
+        self.critical_without_one = self.largest.critical(alpha, design.df - 1) if design.df > 1 else np.inf
 
-    def judge(self, fit: Fit) -> Judged:
-        """Estimates, joint intervals, adjusted p values and the one-launch rule."""
+    def judge(self, fit: Fit, noisiest: NoisyCell | None = None) -> Judged:
+        """Estimates, joint intervals, adjusted p values and the one-launch rule.
+
+        Args:
+            fit: the model on this family's design.
+            noisiest: the noisiest cell; where it is too noisy, contrasts with it are widened.
+        """
         estimate = self.matrix @ fit.effects
         norm = np.sqrt((self.weights**2).sum(axis=1))
         error = (fit.sd or 0.0) * norm
@@ -150,7 +158,15 @@ class Family:
         t = np.where(usable, estimate / np.where(usable, error, 1.0), 0.0)
         half = self.critical * error
         p = np.where(usable, self.largest.p(t, self.design.df), 1.0)
-        beyond = usable & (np.abs(t) > self.critical)
+        if noisiest is not None and noisiest.noisy:
+            own_error, own_df = noisiest.errors(self.design, self.weights)
+            for k in np.flatnonzero(self.matrix[:, noisiest.index]):
+                wider = self.largest.critical(self.alpha, own_df[k]) * own_error[k]
+                if wider > half[k]:
+                    error[k], half[k] = own_error[k], wider
+                    t[k] = estimate[k] / error[k]
+                    p[k] = self.largest.p(t[k], own_df[k])[0]
+        beyond = usable & (np.abs(estimate) > half)
         robust = survives(fit, self.weights, self.involved, estimate, self.critical_without_one)
         return Judged(estimate, error, t, p, estimate - half, estimate + half, beyond, robust)
 

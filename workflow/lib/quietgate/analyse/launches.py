@@ -41,8 +41,8 @@ def launch_values(
         raise BadInput(f"tables/cells.csv: lacks the column {missing[0]}; run `collect` again")
     left_out: list[dict[str, Any]] = []
 
-    def leave_out(cell: str, launch: str, why: str) -> None:
-        left_out.append({"cell": cell, "launch": launch, "why": why})
+    def leave_out(cell: object, launch: object, why: str) -> None:
+        left_out.append({"cell": str(cell), "launch": str(launch), "why": why})
 
     frame = cells.copy()
     frame[metric] = pd.to_numeric(frame[metric], errors="coerce")

@@ -66,9 +66,7 @@ class Design:
         cell_weights[cell_of, launches] += 1.0
         cell_weights /= per_cell[:, None]
 
-        edges = coo_array(
-            (np.ones(n), (cell_of, n_cells + block_of)), shape=(n_cells + n_blocks,) * 2
-        )
+        edges = coo_array((np.ones(n), (cell_of, n_cells + block_of)), shape=(n_cells + n_blocks,) * 2)
         parts, component = connected_components(edges, directed=False)
         return cls(
             cells=tuple(str(c) for c in names),
@@ -95,9 +93,7 @@ class Design:
     def freedom(self) -> Floats:
         """One minus the leverage of each launch: zero where the model must fit it exactly."""
         launches = np.arange(self.n)
-        leverage = (
-            self.cell_weights[self.cell_of, launches] + self.block_weights[self.block_of, launches]
-        )
+        leverage = self.cell_weights[self.cell_of, launches] + self.block_weights[self.block_of, launches]
         return np.clip(1.0 - leverage, 0.0, 1.0)
 
     def without(self, launches: Sequence[int]) -> Design:
@@ -108,9 +104,7 @@ class Design:
 
     def residuals(self, y: Floats) -> Floats:
         """What cell and block leave unexplained; `y` has one launch per row, any number of columns."""
-        return np.asarray(
-            y - (self.cell_weights @ y)[self.cell_of] - (self.block_weights @ y)[self.block_of]
-        )
+        return np.asarray(y - (self.cell_weights @ y)[self.cell_of] - (self.block_weights @ y)[self.block_of])
 
 
 @dataclass(frozen=True, eq=False)

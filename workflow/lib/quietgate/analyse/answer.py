@@ -1,0 +1,120 @@
+"""The study's answer in three sentences, and what it refuses to conclude."""
+
+from __future__ import annotations
+
+from quietgate.analyse import claims
+from quietgate.analyse.levels import Level
+from quietgate.analyse.question import Question, Row
+
+
+def refusals(level: Level, question: Question) -> list[Row]:
+    """What could not be concluded at this level as a whole, and why."""
+    summary = level.summary
+    at = f"at {claims.streams(question.concurrency)}"
+    found: list[tuple[str, str]] = []
+    if summary["status"] == "no_reference":
+        found.append(
+            (
+                "no_reference",
+                f"No comparison {at}: no launch of the reference cell {question.reference} passed.",
+            )
+        )
+    if summary["status"] == claims.UNKNOWN_VARIATION:
+        found.append(
+            (
+                claims.UNKNOWN_VARIATION,
+                f"No claim {at}: one launch per cell, so the variation from launch to launch is"
+                " unknown; measure with `replicates: 3` or more.",
+            )
+        )
+    missing = [row["cell"] for row in level.estimates if row["launches"] == 0]
+    if missing:
+        found.append(
+            ("no_launch", f"No passed launch {at} of: {', '.join(missing)}."),
+        )
+    for verdict in claims.NOT_PROVED.values():
+        rows = [r for r in level.contrasts if r["verdict"] == verdict]
+        if rows:
+            profiles = sorted({r["nccl"] for r in rows} | {r["nccl_against"] for r in rows})
+            found.append(
+                (
+                    verdict,
+                    f"No claim {at} on what the NCCL profiles {', '.join(profiles)} do: "
+                    f"{claims.why_not_proved(verdict)}.",
+                )
+            )
+    fragile = sum(r["verdict"] in (claims.ONE_LAUNCH, claims.SET_ASIDE) for r in level.contrasts)
+    if fragile:
+        found.append(
+            (
+                claims.ONE_LAUNCH,
+                f"{fragile} difference{'s' * (fragile > 1)} {at} would vanish without a single launch"
+                " and so are not claimed.",
+            )
+        )
+    noisy = summary["noisiest_cell"]
+    if noisy and noisy["own_variance_used"]:
+        found.append(
+            (
+                "noisy_cell",
+                f"Launches of {noisy['cell']} vary more {at} ({noisy['sd_percent']:.1f} % against"
+                f" {noisy['others_sd_percent']:.1f} %): comparisons with it use its own variance.",
+            )
+        )
+    for odd in summary["set_aside"]:
+        found.append(("set_aside", f"Set aside {at} as odd: {odd['text']}."))
+    return [
+        {"epoch": question.epoch, "concurrency": question.concurrency, "why": why, "text": text}
+        for why, text in found
+    ]
+
+
+def answer(
+    levels: list[Level],
+    axes: tuple[str, ...],
+    left_out: list[Row],
+    refused: list[Row],
+) -> list[str]:
+    """Three sentences: the best cell and by how much, whether the optimum moved, what stays open."""
+    measured = [level for level in levels if level.summary["status"] != "no_reference"]
+    if not measured:
+        return [
+            "No cell could be compared with the reference.",
+            "Whether the best number of steps moves cannot be said.",
+            " ".join(r["text"] for r in refused) or "Nothing was measured.",
+        ]
+    level = min(measured, key=lambda x: (-x.summary["cells"], x.summary["concurrency"]))
+    summary = level.summary
+    known = [row for row in level.estimates if row["value"] is not None]
+    top = max(known, key=lambda row: row["value"])
+    words = claims.cell_words(top, axes)
+    lead = (
+        f"At {claims.streams(summary['concurrency'])} the fastest measured cell is {words}"
+        f" ({top['value']:.1f} tok/s)"
+    )
+    row = next((r for r in level.contrasts if r["kind"] == "reference" and r["cell"] == top["cell"]), None)
+    if top["cell"] == summary["reference"]:
+        first = f"{lead}: the reference itself; no cell was measured faster."
+    elif row is None:
+        first = f"{lead}, which shares no block with the reference and cannot be compared with it."
+    elif row["claim"]:
+        first = (
+            f"{lead}, {row['percent']:.1f} % faster than the reference {row['against_words']}"
+            f" ({claims.numbers(row)})."
+        )
+    else:
+        first = f"{lead}. {row['text']}"
+    second = " ".join(r["text"] for r in level.moves) or (
+        "Whether the best number of steps moves cannot be said: no second NCCL profile was measured"
+        " with several numbers of steps."
+    )
+    open_ = [r["text"] for r in refused if r["concurrency"] == summary["concurrency"]]
+    if summary["detectable_percent"] is not None:
+        open_.insert(
+            0,
+            f"Differences from the reference under about {summary['detectable_percent']:.1f} % could"
+            " have gone unseen.",
+        )
+    if left_out:
+        open_.append(f"Launches without a result: {len({(x['cell'], x['launch']) for x in left_out})}.")
+    return [first, second, " ".join(open_) or "Nothing stays open."]

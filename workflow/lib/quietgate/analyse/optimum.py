@@ -1,0 +1,150 @@
+"""Which number of steps is best under each NCCL profile, and whether tuning moves it.
+
+Two answers from the same model, side by side. The distribution of the best steps comes from draws of
+the cell effects given the data (multivariate t, the posterior under a flat prior). The set of steps
+that could be best holds every number of steps that no other one beats (Hsu 1984, one-sided Dunnett
+with each as the control), jointly over the profiles. Only the sets decide claims: between equal cells
+the best of the draws is arbitrary, and "probably moved" would be said of pure noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quietgate.analyse.joint import LargestT
+from quietgate.analyse.model import Design, Fit, Floats
+
+DRAWS = 20_000
+SEED = 1984
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best steps inside one profile (and one value of every other axis).
+
+    Attributes:
+        columns: the cells' places among the design's cells, by rising steps.
+        steps: the number of steps of each.
+        probability: how often each is the best of a draw.
+        in_set: whether each could be the best (joint 95 % set).
+        effects: estimated log value of each.
+    """
+
+    columns: NDArray[np.intp]
+    steps: NDArray[np.intp]
+    probability: Floats
+    in_set: NDArray[np.bool_]
+    effects: Floats
+
+    @property
+    def best(self) -> int:
+        """The steps with the highest estimate."""
+        return int(self.steps[int(np.argmax(self.effects))])
+
+    @property
+    def could_be_best(self) -> list[int]:
+        """The steps in the set."""
+        return [int(s) for s in self.steps[self.in_set]]
+
+
+def draws(fit: Fit, count: int = DRAWS, seed: int = SEED) -> Floats:
+    """Draws (rows) of all cell effects given the data, including the doubt about the noise itself."""
+    if fit.sd is None:
+        raise ValueError("no residual: the noise is unknown")
+    rng = np.random.default_rng(seed)
+    design = fit.design
+    covariance = design.cell_weights @ design.cell_weights.T
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.clip(values, 0.0, None))
+    scale = fit.sd * np.sqrt(design.df / rng.chisquare(design.df, count))
+    normal = rng.standard_normal((count, len(design.cells)))
+    return np.asarray(fit.effects + scale[:, None] * (normal @ root.T))
+
+
+def could_be_best(fit: Fit, columns: NDArray[np.intp], alpha: float) -> NDArray[np.bool_]:
+    """Which of the cells no other one of them beats, at joint level 1 - alpha."""
+    design, count = fit.design, len(columns)
+    result = np.ones(count, dtype=bool)
+    if count < 2 or fit.sd is None or fit.sd < 1e-12:
+        return result
+    for i in range(count):
+        others = np.delete(columns, i)
+        weights = design.cell_weights[others] - design.cell_weights[columns[i]]
+        error = fit.sd * np.sqrt((weights**2).sum(axis=1))
+        t = (fit.effects[others] - fit.effects[columns[i]]) / error
+        critical = LargestT(weights, one_sided=True).critical(alpha, design.df)
+        result[i] = bool(t.max() <= critical)
+    return result
+
+
+def best_steps(
+    fit: Fit, sample: Floats, columns: NDArray[np.intp], steps: NDArray[np.intp], alpha: float
+) -> Best:
+    """The best steps among the cells at `columns`, whose steps are `steps`."""
+    order = np.argsort(steps, kind="stable")
+    columns, steps = columns[order], steps[order]
+    winner = np.argmax(sample[:, columns], axis=1)
+    probability = np.bincount(winner, minlength=len(columns)) / len(sample)
+    return Best(columns, steps, probability, could_be_best(fit, columns, alpha), fit.effects[columns])
+
+
+@dataclass(frozen=True)
+class Move:
+    """Whether the best steps differ between two profiles.
+
+    Attributes:
+        probability: how often the best steps of a draw differ.
+        probability_if_tied: how often they would differ if each profile drew its own from its own
+            distribution, unrelated to the other: what a move between near ties looks like.
+        verdict: "moved" (no steps could be best in both), "unmoved" (each profile has one candidate
+            and it is the same), or "open".
+        keeping_costs: log ratio lost by keeping the other profile's best steps, median of the draws.
+        keeping_costs_at_most: its 95 % quantile.
+        kept_steps: the steps that would be kept.
+    """
+
+    probability: float
+    probability_if_tied: float
+    verdict: str
+    keeping_costs: float | None
+    keeping_costs_at_most: float | None
+    kept_steps: int
+
+
+def move(sample: Floats, there: Best, here: Best) -> Move:
+    """Compare the best steps under a profile (`here`) with those under another one (`there`).
+
+    Only steps that were measured under both profiles are compared.
+    """
+    common = np.intersect1d(there.steps, here.steps)
+    a = there.columns[np.isin(there.steps, common)]
+    b = here.columns[np.isin(here.steps, common)]
+    best_a, best_b = np.argmax(sample[:, a], axis=1), np.argmax(sample[:, b], axis=1)
+    shares = [np.bincount(x, minlength=len(common)) / len(sample) for x in (best_a, best_b)]
+    sets = set(there.could_be_best), set(here.could_be_best)
+    if not sets[0] & sets[1]:
+        verdict = "moved"
+    elif sets[0] == sets[1] and len(sets[0]) == 1:
+        verdict = "unmoved"
+    else:
+        verdict = "open"
+    loss = None
+    if there.best in common:
+        kept = b[int(np.flatnonzero(common == there.best)[0])]
+        loss = sample[:, b].max(axis=1) - sample[:, kept]
+    return Move(
+        probability=float(np.mean(best_a != best_b)),
+        probability_if_tied=float(1.0 - shares[0] @ shares[1]),
+        verdict=verdict,
+        keeping_costs=None if loss is None else float(np.median(loss)),
+        keeping_costs_at_most=None if loss is None else float(np.quantile(loss, 0.95)),
+        kept_steps=there.best,
+    )
+
+
+def is_comparable(design: Design, columns: NDArray[np.intp]) -> bool:
+    """Whether all these cells can be compared inside blocks."""
+    return len(np.unique(design.component[columns])) == 1
