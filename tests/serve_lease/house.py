@@ -163,7 +163,7 @@ class House:
                 if stream:
                     stream.close()
         try:
-            until(lambda: not self.alive(), 20, "nothing of ours left alive")
+            until(lambda: not self.alive(), 12, "nothing of ours left alive")
         except AssertionError:
             left = self.alive()
             for line in left:

@@ -9,6 +9,7 @@ import pytest
 from quietgate.errors import BadInput
 from quietgate.serve import lease, ownership, processes
 from quietgate.serve.processes import Identity
+from quietgate.serve.state import State
 from serve_lease.house import kill, release, until
 
 pytestmark = pytest.mark.process
@@ -122,6 +123,20 @@ def test_reaping_kills_supervisors_that_hang(house):
     lease.reap_stale(house.study, timeout_s=0.2)
     assert house.exit(spec)["reason"] == "both supervisors of the server were killed"
     assert house.alive() == []
+
+
+def test_killed_between_first_process_and_lease(house):
+    """The lease is not there yet: the order and the marker tell what to end."""
+    owner = house.owner()
+    spec = house.spec("--escape", house.tag)
+    house.job(spec, "start", owner=owner).said("started")
+    house.up(lease._live(house.lease_of(spec), State(spec.live_dir)))
+    kill(*everything_of(house, spec), owner.pid)
+    owner.wait()
+    (spec.live_dir / "lease.json").unlink()
+    lease.reap_stale(house.study)
+    assert house.alive() == []
+    assert house.exit(spec)["forced"] is True
 
 
 def test_live_runs_are_not_reaped(house):

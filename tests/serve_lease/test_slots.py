@@ -141,6 +141,18 @@ def test_second_launch_waits_for_the_slot(house):
 
 
 @pytest.mark.process
+def test_a_waiting_launch_says_so(house, monkeypatch):
+    monkeypatch.setattr(lease, "WAITING_TOLD_AFTER_S", 0.1)
+    first = house.spec(cell="a", idle_contended_s=0.5)
+    lease.start(first)
+    said = []
+    second = house.spec(cell="b")
+    lease.start(second, said.append)
+    assert said == [f"waiting for a free slot of cpu (in use by cpu: {first.live_dir})"]
+    release(second)
+
+
+@pytest.mark.process
 def test_idle_server_makes_room(house):
     """A launch that waits behind a server whose next job never comes is no deadlock."""
     first = house.spec(cell="a", idle_contended_s=0.3)

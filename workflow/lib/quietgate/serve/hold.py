@@ -138,6 +138,8 @@ class Hold:
         finally:
             self._thread.join(5)
             self._restore_handlers()
+        if error is None and self._told:  # told between the last look and here
+            raise Interrupted(f"{self.who}: told to stop by {self._told}")
 
     def _leave(self, error: BaseException | None) -> None:
         if isinstance(error, KeyboardInterrupt):

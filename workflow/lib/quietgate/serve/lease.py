@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 POLL_S = 0.02
+WAITING_TOLD_AFTER_S = 2.0
 LIBRARY = Path(__file__).parents[2]
 # What ending a server may take beyond its grace: strays, forced kills, writing the record.
 END_MARGIN_S = 60.0
@@ -99,14 +100,11 @@ def reap_stale(study_dir: Path, timeout_s: float = 180.0) -> list[str]:
         if lock is None:
             raise CellFailed("killed", f"{name}: the server of a killed run cannot be ended")
         try:
-            lease = read_json(state.lease)
-            if isinstance(lease, dict) and owner_alive(lease["owner"]) is not None:
-                fresh = not exit_file(Path(lease["instance_dir"]).parent, lease["instance"]).exists()
-                left = bury(state)
-                if fresh:
-                    said.append(f"{name}: ended what both killed supervisors had left")
-                if left:
-                    said.append(f"{name}: processes {left} cannot be ended")
+            left = bury(state) if owner_alive(order["owner"]) is not None else None
+            if left is not None:
+                said.append(f"{name}: ended what both killed supervisors had left")
+            if left:
+                said.append(f"{name}: processes {left} cannot be ended")
         finally:
             lock.release()
     return said
@@ -163,11 +161,12 @@ def _live(lease: dict[str, Any], state: State) -> Live:
     )
 
 
-def start(spec: LaunchSpec) -> Live:
+def start(spec: LaunchSpec, report: Callable[[str], None] = lambda line: None) -> Live:
     """Start this launch's server under a supervisor of its own, waiting for a slot first.
 
     Returns as soon as its processes run, long before it can answer. Raises Interrupted when told
-    to stop meanwhile, CellFailed when it cannot be started.
+    to stop meanwhile, CellFailed when it cannot be started. `report` gets a line when it has to
+    wait for its turn.
     """
     mine = owner()
     state = State(spec.live_dir)
@@ -196,7 +195,8 @@ def start(spec: LaunchSpec) -> Live:
         )
         _supervisors.append(supervisor)
         try:
-            return _await_start(state, instance, supervisor, mine, told)
+            waiting = _Waiting(spec, report)
+            return _await_start(state, instance, supervisor, mine, told, waiting)
         except BaseException as e:
             request_release(
                 state, instance, f"launch gave up: {e}", interrupted=not isinstance(e, CellFailed)
@@ -239,14 +239,39 @@ def _told_to_stop() -> Iterator[list[str]]:
             signal.signal(number, handler)
 
 
+class _Waiting:
+    """Says once, after a while, what a launch waits for."""
+
+    def __init__(self, spec: LaunchSpec, report: Callable[[str], None]):
+        self._spec, self._report = spec, report
+        self._due: float | None = time.monotonic() + WAITING_TOLD_AFTER_S
+
+    def tell(self) -> None:
+        if self._due is None or time.monotonic() < self._due:
+            return
+        self._due = None
+        where = slots.folder()
+        notes = {
+            key: note
+            for slot in self._spec.slots
+            for key in slot.locks
+            if isinstance(note := peek(slots.lock_path(where, key)), dict)
+        }
+        holders = ", ".join(f"{key}: {Path(n['lease']).parent}" for key, n in sorted(notes.items()))
+        names = ", ".join(slot.name for slot in self._spec.slots)
+        self._report(f"waiting for a free slot of {names}" + (f" (in use by {holders})" if holders else ""))
+
+
 def _await_start(
     state: State,
     instance: str,
     supervisor: subprocess.Popen[bytes],
     mine: dict[str, Any],
     told: list[str],
+    waiting: _Waiting,
 ) -> Live:
     while True:
+        waiting.tell()
         ended = supervisor.poll() is not None  # before looking, so that its last word is seen
         lease = read_json(state.lease)
         if isinstance(lease, dict) and lease["instance"] == instance:

@@ -14,6 +14,7 @@ from quietgate.serve.processes import Identity, alive, in_sessions, marked, send
 from quietgate.serve.state import End, State, exit_file, put_json, utc
 
 BOTH_KILLED = "both supervisors of the server were killed"
+_UNKNOWN_MEMORY = {"used_before_mib": None, "used_after_mib": None, "settled": None, "why": BOTH_KILLED}
 
 
 def sweep(instance: str, leaders: Iterable[Identity] = (), timeout_s: float = 30.0) -> list[int]:
@@ -49,34 +50,70 @@ def tombstone(path: Path, lease: dict[str, Any], end: End) -> dict[str, Any]:
     return lease
 
 
-def bury(state: State) -> list[int]:
-    """End and record a life that nobody ended. Only for the holder of the launch's lock."""
+def bury(state: State) -> list[int] | None:
+    """End and record a life that nobody ended; what of it would not die. None if there is none.
+
+    Only for the holder of the launch's lock.
+    """
+    buried = [left for left in (_bury_unpublished(state), _bury_lease(state)) if left is not None]
+    return sorted({pid for left in buried for pid in left}) if buried else None
+
+
+def _bury_unpublished(state: State) -> list[int] | None:
+    """A life cut off between its first process and its lease is known by its order and marker."""
+    order = read_json(state.order)
+    if not isinstance(order, dict) or order["instance"] == (read_json(state.lease) or {}).get("instance"):
+        return None
+    instance, spec = str(order["instance"]), order["spec"]
+    record = exit_file(Path(spec["instances_dir"]), instance)
+    if record.exists() or not record.parent.is_dir():
+        return None
+    left = sweep(instance)
+    whose = {"cell": spec["cell"], "launch": spec["launch"], "slot": None, "ended": vars(End(BOTH_KILLED))}
+    write_exit(record, whose, [None] * len(spec["processes"]), True, left, _UNKNOWN_MEMORY)
+    return left
+
+
+def _bury_lease(state: State) -> list[int] | None:
     lease = read_json(state.lease)
     if not isinstance(lease, dict):
-        return []
+        return None
     instance = str(lease["instance"])
     record = exit_file(Path(lease["instance_dir"]).parent, instance)
     if record.exists():
-        return []
+        return None
     left = sweep(instance, leaders_of(lease))
     lease = tombstone(state.lease, lease, End(BOTH_KILLED))
-    if record.parent.is_dir():
-        write_json(
-            record,
-            {
-                "instance": instance,
-                "cell": lease["cell"],
-                "launch": lease["launch"],
-                "slot": lease["slot"],
-                "reason": lease["ended"]["reason"],
-                "interrupted": lease["ended"]["interrupted"],
-                "returncode": None,
-                "returncodes": [None] * len(lease["started"]),
-                "forced": True,
-                "left": left,
-                "started_at": utc(lease["started_at"]),
-                "ended_at": utc(),
-                "gpu_memory": {"used_before_mib": None, "why": BOTH_KILLED},
-            },
-        )
+    write_exit(record, lease, [None] * len(lease["started"]), True, left, _UNKNOWN_MEMORY)
     return left
+
+
+def write_exit(
+    path: Path,
+    lease: dict[str, Any],
+    returncodes: list[int | None],
+    forced: bool,
+    left: list[int],
+    gpu_memory: dict[str, Any],
+) -> None:
+    """Record the end of a server life, unless its folder was deleted meanwhile."""
+    if not path.parent.is_dir():
+        return
+    write_json(
+        path,
+        {
+            "instance": path.parent.name,
+            "cell": lease["cell"],
+            "launch": lease["launch"],
+            "slot": lease["slot"],
+            "reason": lease["ended"]["reason"],
+            "interrupted": lease["ended"]["interrupted"],
+            "returncode": returncodes[0] if returncodes else None,
+            "returncodes": returncodes,
+            "forced": forced,
+            "left": sorted(left),
+            "started_at": utc(lease["started_at"]) if "started_at" in lease else None,
+            "ended_at": utc(),
+            "gpu_memory": gpu_memory,
+        },
+    )
