@@ -34,7 +34,7 @@ def findings(results: Path, study: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {
         "drifts": drifts,
         "agreement": list(_agreement(gates, study)),
-        "warnings": list(choices.sentences(gates)),
+        "warnings": list(choices.sentences(gates, study["cells"])),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from quietgate.gate import ranks
@@ -35,14 +35,17 @@ def prove(subject: Subject) -> Proof:
     for rank in found:
         node = min(nodes.get(rank.launcher, 0), len(plan.env) - 1)
         wanted = _filled(plan.env[node], subject) if plan.env else {}
-        one = compare(rank, wanted, _unset(subject), plan.profile_set, plan.axis_variables)
+        added: dict[str, str] = {}
         before, _ = ranks.environ_of(rank.launcher)
         if rank.environ is not None and before is not None and rank.pid != rank.launcher:
-            one["added_by_sglang"] = ranks.difference(before, rank.environ)
+            added = ranks.difference(before, rank.environ)
+        unset = _unset(subject)
+        one = compare(rank, wanted, unset, plan.profile_set, plan.axis_variables, added)
+        one["added_by_sglang"] = added
         if plan.device != "cpu" and rank.environ is not None:
             files = leaks(rank.environ)
             one["config_files"] = files
-            lines += _leaked(rank, files, _unset(subject), plan.profile_set)
+            lines += _leaked(rank, files, unset, plan.profile_set)
             notes += [
                 f"{file['path']} gives NCCL {name}={value}"
                 for file in files
@@ -71,11 +74,13 @@ def compare(
     unset: frozenset[str],
     profile_set: Mapping[str, str],
     axis_variables: frozenset[str] = frozenset(),
+    added: Collection[str] = (),
 ) -> Evidence:
     """One rank's environment against what was asked for.
 
     A variable that SGLang is known to overwrite is a remark, but a problem where the NCCL profile or an
-    axis of the grid sets it: then the cell is not what its name says.
+    axis of the grid sets it: then the cell is not what its name says. `added` are the variables that the
+    rank has and its launcher had not.
     """
     base: Evidence = {
         "pid": rank.pid,
@@ -101,7 +106,11 @@ def compare(
         else:
             base["problems"].append(text + (f" ({known})" if known else ""))
     for name in sorted(unset & environ.keys()):
-        base["problems"].append(f"{name}={environ[name]} is set, but was to be absent")
+        text = f"{name}={environ[name]} is set, but was to be absent"
+        if name in added and name in ranks.SGLANG_ADDS:
+            base["overwritten"].append(f"{text}: SGLang adds it by itself")
+        else:
+            base["problems"].append(text)
     base["variables"] = {
         name: environ[name]
         for name in sorted(environ)

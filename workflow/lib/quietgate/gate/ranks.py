@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from quietgate.gate.stage import Subject
 
 TITLE = "sglang::scheduler"
+# Variables that SGLang sets in its ranks where nobody did (0.4.6 to 0.5.23): a profile that wants them
+# absent is told so, and cannot have it.
+SGLANG_ADDS = frozenset(
+    {
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_GRAPH_MIXING_SUPPORT",
+        "NCCL_GRAPH_REGISTER",
+        "NCCL_MNNVL_ENABLE",
+        "NCCL_NVLS_ENABLE",
+    }
+)
 _PLACE = re.compile(r"_(DP|PP|ATTN_CP|MOE_DP|TP|EP)(\d+)")
 
 

@@ -1,0 +1,126 @@
+"""Can two NCCL profiles differ on decode at all? NCCL's own choices say so, whatever was timed.
+
+For every collective that it plans, NCCL logs bytes, algorithm, protocol and channels. Where two profiles
+were served alike for every decode-size message, they ran the same code on decode, and a difference of
+their tok/s is noise, whatever its size.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from quietgate.inspect import nccl
+
+Record = Mapping[str, Any]
+Cell = Mapping[str, Any]
+
+
+def compare_profiles(records: Iterable[Record], cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """Compare what NCCL chose between every two profiles at the same steps and axes.
+
+    Args:
+        records: gate records of the study.
+        cells: {"id", "steps", "nccl", "axes"} of each cell.
+
+    Returns:
+        one entry per pair: steps, axes, a and b (profiles), largest_bytes, same (True: every decode-size
+        all-reduce is served alike; False: some are not; None: the logs cannot tell), why, different (the
+        messages served otherwise), statement for a report.
+    """
+    by_id = {c["id"]: c for c in cells}
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        evidence = evidence_of(record)
+        if evidence is not None and record["cell"] in by_id:
+            found.setdefault(record["cell"], evidence)
+    groups: dict[str, list[Cell]] = {}
+    for cell_id in found:
+        cell = by_id[cell_id]
+        key = f"{cell['steps']}/{sorted(cell['axes'].items())!r}"
+        groups.setdefault(key, []).append(cell)
+    out = []
+    for group in groups.values():
+        for a, b in itertools.combinations(sorted(group, key=lambda c: str(c["nccl"])), 2):
+            entry = _compare(found[a["id"]], found[b["id"]], str(a["nccl"]), str(b["nccl"]))
+            out.append({"steps": a["steps"], "axes": a["axes"], **entry})
+    return sorted(out, key=lambda e: (e["a"], e["b"], e["steps"]))
+
+
+def sentences(records: Iterable[Record], cells: Iterable[Cell]) -> list[str]:
+    """What the comparison of every two profiles says, each once, with the steps it holds for."""
+    steps_of: dict[str, list[int]] = {}
+    for entry in compare_profiles(records, cells):
+        steps_of.setdefault(entry["statement"], []).append(entry["steps"])
+    return [
+        f"{statement} (steps {', '.join(map(str, sorted(set(steps))))})"
+        for statement, steps in steps_of.items()
+    ]
+
+
+def evidence_of(record: Record) -> dict[str, Any] | None:
+    """The evidence of stage `nccl` in a gate record, or None."""
+    for stage in record.get("stages", ()):
+        if stage["name"] == "nccl":
+            return dict(stage["evidence"])
+    return None
+
+
+def profile_verdict(record: Record) -> str | None:
+    """confirmed, contradicted or not_exercised, as a gate record has it; None where it was not read."""
+    evidence = evidence_of(record)
+    return None if evidence is None else evidence.get("profile_verdict")
+
+
+def _compare(a: Mapping[str, Any], b: Mapping[str, Any], name_a: str, name_b: str) -> dict[str, Any]:
+    base: dict[str, Any] = {"a": name_a, "b": name_b, "largest_bytes": None, "different": []}
+    idle = [
+        f"{name}: {evidence.get('why')}"
+        for name, evidence in ((name_a, a), (name_b, b))
+        if evidence.get("profile_verdict") == "not_exercised"
+    ]
+    if idle:
+        why = "; ".join(idle)
+        return base | {"same": None, "why": why, "statement": f"not exercised: {why}"}
+    ours, theirs = a.get("choices") or [], b.get("choices") or []
+    if not ours or not theirs:
+        why = "NCCL logged no choices (before 2.20, or without NCCL_DEBUG_SUBSYS=TUNING)"
+        return base | {"same": None, "why": why, "statement": f"{name_a} and {name_b}: {why}"}
+    limits = [e["decode_bytes"] for e in (a, b) if e.get("decode_bytes")]
+    largest = max(limits) if limits else None
+    result = nccl.compare_choices(ours, theirs, largest)
+    reduce = [x for x in (*result["alike"], *result["different"]) if x["collective"] in (None, "AllReduce")]
+    same = result["same"] if reduce else None
+    sizes = "of decode's size" if largest else "of any size"
+    if same is None:
+        why = f"the two logs have no all-reduce {sizes} in common"
+        statement = f"{name_a} and {name_b}: {why}"
+    elif same:
+        why = f"NCCL serves every collective {sizes} alike ({_served(result['alike'])})"
+        statement = f"{name_a} and {name_b} cannot differ on decode: {why}; a measured difference is noise"
+    else:
+        one = result["different"][0]
+        why = f"{one['bytes']} bytes: {_how(one['a'])} against {_how(one['b'])}"
+        statement = f"{name_a} and {name_b} differ on decode: {why}"
+    return base | {
+        "largest_bytes": largest,
+        "same": same,
+        "why": why,
+        "different": result["different"],
+        "statement": statement,
+    }
+
+
+def _served(alike: list[dict[str, Any]]) -> str:
+    ways = {_how(entry["a"]) for entry in alike}
+    return ", ".join(sorted(ways))
+
+
+def _how(ways: Any) -> str:
+    """[["RING", "LL", 1]] -> "RING LL on 1 channel"."""
+    texts = []
+    for algorithm, protocol, channels in ways or ():
+        text = " ".join(str(x) for x in (algorithm, protocol) if x)
+        texts.append(f"{text} on {channels} channel{'s' * (channels != 1)}" if channels else text)
+    return " or ".join(texts)
