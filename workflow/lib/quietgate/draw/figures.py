@@ -1,0 +1,59 @@
+"""All figures of a study, drawn from its tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from quietgate.draw import by_steps, cycle
+from quietgate.draw.drawn import Drawn, Material, NotDrawn
+from quietgate.draw.save import EXTENSIONS, save
+from quietgate.draw.style import house_style
+
+# In the order of the report.
+FIGURES: dict[str, Callable[[Material], Drawn]] = {
+    "decode_tokens_per_s": by_steps.decode_tokens_per_s,
+    "request_tokens_per_s": by_steps.request_tokens_per_s,
+    "tokens_per_cycle": by_steps.tokens_per_cycle,
+    "cycle_stages": cycle.cycle_stages,
+}
+
+
+def draw_all(
+    tables_dir: Path,
+    out_dir: Path,
+    study: Mapping[str, Any],
+    statistics: Mapping[str, Any] | None = None,
+    reference: Path | None = None,
+) -> dict[str, Any]:
+    """Draw every figure that the tables have data for into `out_dir`.
+
+    Args:
+        study: study.json.
+        statistics: tables/statistics.json.
+        reference: CSV of published observations to draw as marks.
+
+    Returns:
+        The record `figures`; what was not drawn is listed with the reason.
+    """
+    material = Material.read(tables_dir, study, statistics, reference)
+    figures, not_drawn = [], []
+    for name, draw in FIGURES.items():
+        with house_style():
+            try:
+                drawn = draw(material)
+            except NotDrawn as e:
+                not_drawn.append({"name": name, "why": str(e)})
+                for extension in EXTENSIONS:
+                    (out_dir / f"{name}.{extension}").unlink(missing_ok=True)
+                continue
+            files = save(drawn, out_dir)
+        figures.append({"name": name, "title": drawn.title, "caption": drawn.caption, "files": files})
+    return {
+        "schema": "quietgate/figures/1",
+        "study": study["study"],
+        "digest": study["digest"],
+        "figures": figures,
+        "not_drawn": not_drawn,
+    }

@@ -1,0 +1,28 @@
+"""Figures to files: the same bytes from the same tables, whenever and wherever they are drawn."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from quietgate.draw.drawn import Drawn
+from quietgate.files import sha256, write_atomic
+
+# Dates and program versions would differ between two drawings of one figure.
+_METADATA: dict[str, dict[str, None]] = {
+    "pdf": {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None},
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+}
+EXTENSIONS = ("pdf", "svg", "png", "csv", "txt")
+
+
+def save(drawn: Drawn, out_dir: Path) -> dict[str, str]:
+    """Write <name>.pdf, .svg, .png, .csv (the frame drawn) and .txt (the caption); SHA-256 of each."""
+    for extension, metadata in _METADATA.items():
+        buffer = io.BytesIO()
+        drawn.figure.savefig(buffer, format=extension, metadata=metadata)
+        write_atomic(out_dir / f"{drawn.name}.{extension}", buffer.getvalue())
+    write_atomic(out_dir / f"{drawn.name}.csv", drawn.frame.to_csv(index=False, lineterminator="\n"))
+    write_atomic(out_dir / f"{drawn.name}.txt", f"{drawn.title}. {drawn.caption}\n")
+    return {e: sha256(out_dir / f"{drawn.name}.{e}") for e in EXTENSIONS}
