@@ -27,6 +27,8 @@ GZIP_MAGIC = b"\x1f\x8b"
 _NOT_A_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _CUTS_TRIED = 32
+# Every byte beyond ASCII becomes a question mark: a damaged name is still a name.
+_ASCII = bytes(b if b < 128 else 63 for b in range(256))
 
 
 class Event(msgspec.Struct, gc=False):
@@ -225,21 +227,24 @@ class TraceFile:
 
 
 def decode(piece: bytes) -> list[Event]:
-    """Typed events of a JSON array; tolerant of bare NaNs, bad UTF-8 and odd types, in that order."""
+    """Typed events of a JSON array; tolerant of bare NaNs, bad UTF-8 and odd types.
+
+    What is mended keeps its length: the places that errors name must hold for the original too.
+    """
     try:
         return _events.decode(piece)
     except msgspec.ValidationError:
         return _coerced_events(piece)
     except msgspec.DecodeError as e:
         if "UTF-8" in str(e):
-            piece = piece.decode("utf-8", "replace").encode()
+            piece = piece.translate(_ASCII)
         elif "invalid character" not in str(e) or not _NOT_A_NUMBER.search(piece):
             raise
-        cleaned = _NOT_A_NUMBER.sub(b"0", piece)
+        mended = _NOT_A_NUMBER.sub(lambda found: b"0".ljust(len(found[0])), piece)
     try:
-        return _events.decode(cleaned)
+        return _events.decode(mended)
     except msgspec.ValidationError:
-        return _coerced_events(cleaned)
+        return _coerced_events(mended)
 
 
 def _coerced_events(piece: bytes) -> list[Event]:
