@@ -1,0 +1,53 @@
+"""What a server's prefill lines say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quietgate.inspect.log.batches import Columns
+from quietgate.inspect.log.numbers import Numbers
+
+
+class Prefill:
+    """Statistics over prefill lines; pipeline and tensor ranks that repeat a batch are counted as lines."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.graph_true = self.graph_false = 0
+        self._numbers = {
+            name: Numbers()
+            for name in ("new_sequences", "new_tokens", "cached_tokens", "throughput", "occupancy_percent")
+        }
+
+    def add(self, columns: Columns) -> None:
+        """Take lines."""
+        self.lines += len(columns)
+        for name, numbers in self._numbers.items():
+            if column := columns.values.get(name):
+                numbers.add(column)
+        if graph := columns.values.get("graph"):
+            self.graph_true += graph.count(1.0)
+            self.graph_false += graph.count(0.0)
+
+    def merge(self, other: Prefill) -> None:
+        """Add another server's."""
+        self.lines += other.lines
+        self.graph_true += other.graph_true
+        self.graph_false += other.graph_false
+        for name, numbers in self._numbers.items():
+            numbers.merge(other._numbers[name])
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers, null where no line has them."""
+        n = self._numbers
+        return {
+            "lines": self.lines,
+            "new_tokens": n["new_tokens"].total if n["new_tokens"].count else None,
+            "cached_tokens": n["cached_tokens"].total if n["cached_tokens"].count else None,
+            "input_throughput_mean": n["throughput"].mean,
+            "input_throughput_median": n["throughput"].median,
+            "forward_occupancy_percent_mean": n["occupancy_percent"].mean,
+            "not_finite": sum(x.not_finite for x in n.values()),
+            "cuda_graph_true": self.graph_true,
+            "cuda_graph_false": self.graph_false,
+        }
