@@ -34,7 +34,10 @@ def findings(results: Path, study: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {
         "drifts": drifts,
         "agreement": list(_agreement(gates, study)),
-        "warnings": list(choices.sentences(gates, study["cells"])),
+        "warnings": [
+            *choices.sentences(gates, study["cells"]),
+            *map(drift.describe, drift.consequences(gates, declared)),
+        ],
     }
 
 

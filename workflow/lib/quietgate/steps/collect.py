@@ -6,8 +6,8 @@ from pathlib import Path
 
 from quietgate import records
 from quietgate.analyse import statistics, tables
-from quietgate.errors import BadInput
 from quietgate.files import write_json
+from quietgate.gate import across
 from quietgate.steps.place import FROZEN
 from quietgate.study import Study
 from quietgate.study.stages import tables_digest

@@ -38,7 +38,7 @@ def study_record(study: Study) -> records.Record:
         "launches": [
             {"cell": x.cell.id, "launch": x.id, "block": x.block, "epoch": x.epoch} for x in study.launches
         ],
-        "axes": ["steps", "nccl", *study.config["grid"]["axes"]],
+        "axes": list(study.config["grid"]["axes"]),
         "reference": study.reference.id,
         "seed": study.config["seed"],
         "written_at": records.utc_now(),

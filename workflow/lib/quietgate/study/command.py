@@ -149,9 +149,7 @@ def resolve(
             else:
                 env[axis["variable"]] = value
         else:
-            _set_flag(
-                spec if axis["flag"].startswith("speculative") else flags, axis["flag"], value
-            )
+            _set_flag(spec if axis["flag"].startswith("speculative") else flags, axis["flag"], value)
     processes = [
         {
             "argv": [*_program(config, basedir), *tokens({**flags, **node["args"], **spec})],
@@ -188,6 +186,15 @@ def pins(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, tuple[Any, 
         out["max-running-requests"] = (
             value,
             "SGLang sets 48 where speculation is on and leaves it open at 0 steps",
+        )
+    if (
+        any(config["grid"]["steps"])
+        and device(config) == "cpu"
+        and not _has(flags, "disable-overlap-schedule")
+    ):
+        out["disable-overlap-schedule"] = (
+            True,
+            "on a CPU SGLang turns the overlap scheduler off where speculation is on, and only there",
         )
     return out
 

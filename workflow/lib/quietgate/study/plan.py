@@ -97,7 +97,7 @@ def command_lines(study: Study, cell: Cell) -> Iterator[str]:
     yield from (f"    {name}={shlex.quote(v)}" for name, v in resolved["workflow_env"].items())
     yield "    " + " ".join(map(quoted, resolved["workflow_argv"]))
     for flag, (value, why) in command.pins(study.config, study.config["server"]["args"]).items():
-        yield f"    (--{flag} {value} in every cell: {why})"
+        yield f"    ({' '.join(command.tokens({flag: value}))} in every cell: {why})"
 
 
 def quoted(token: str) -> str:
