@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quietgate.gate.agreement import agreement, baseline_of, first_difference
-from quietgate.gate.drift import declared_arguments, describe, drift
+from quietgate.gate.drift import consequences, declared_arguments, describe, drift
 
 
 def gate(cell: str, launch: str = "l1", **effective: Any) -> dict[str, Any]:
@@ -31,6 +31,24 @@ def test_only_undeclared_differences_are_drift() -> None:
     ]
     assert not found[0]["within_cell"]
     assert describe(found[0]) == "max_running_requests: 48 in b/l1, c/l1, None in a/l1"
+
+
+def test_what_only_follows_speculation_is_told_not_refused() -> None:
+    records = [
+        gate("a", speculative_algorithm=None, disable_overlap_schedule=False, page_size=1),
+        gate("b", speculative_algorithm="EAGLE3", disable_overlap_schedule=True, page_size=16),
+        gate("c", speculative_algorithm="EAGLE3", disable_overlap_schedule=True, page_size=16),
+    ]
+    declared = declared_arguments(CONFIG)
+    assert [d["argument"] for d in drift(records, declared)] == ["page_size"]
+    told = consequences(records, declared)
+    assert [d["argument"] for d in told] == ["disable_overlap_schedule"]
+    assert "no overlap scheduler" in describe(told[0])
+    records.append(gate("d", speculative_algorithm="EAGLE3", disable_overlap_schedule=False, page_size=1))
+    assert {d["argument"] for d in drift(records, declared)} == {
+        "page_size",
+        "disable_overlap_schedule",
+    }
 
 
 def test_launches_of_one_cell_that_differ() -> None:

@@ -13,9 +13,12 @@ import requests
 
 from quietgate.gate import rewrites
 from quietgate.gate.stage import POLL_S, Evidence, Proof, StageFailed, Subject
+from quietgate.inspect.log import arguments as logged
 from quietgate.study.flags import Flags, effective_name, parse
 
 _TIMEOUT_S = 10.0
+# The line comes before the weights are loaded.
+_HEAD_BYTES = 4_000_000
 # Keys that name no argument: state, topology, what was typed.
 _NOT_ARGUMENTS = ("internal_states", "startup_time", "launch_command", "frontend", "version", "status")
 _SECRET = re.compile(r"api_key|password|secret|watermark", re.I)
@@ -28,14 +31,14 @@ _PLACE = ("host", "port")
 def prove(subject: Subject) -> Proof:
     """Compare what was asked for with what the server reports, flag by flag."""
     info, source = _server_info(subject)
-    logged = _logged(subject)
-    if info is None and not logged:
+    from_log = arguments_of(_logged(subject))
+    if info is None and not from_log:
         raise StageFailed(
             "arguments",
             "the server reports its arguments neither by /server_info, /get_server_info nor in its log",
         )
     effective = arguments_of(info) if info is not None else {}
-    for name, value in logged.items():
+    for name, value in from_log.items():
         effective.setdefault(name, value)
     subject.version = (info or {}).get("version")
     subject.effective = effective
@@ -205,5 +208,14 @@ def _runtime(info: Evidence) -> Evidence:
 
 
 def _logged(subject: Subject) -> Evidence:
-    """The arguments of the log's `server_args=` line; empty where there is none."""
+    """The arguments of the log's `server_args=` line; empty where there is none or it is cut."""
+    try:
+        with subject.live.log.open("rb") as f:
+            for line in f:
+                if logged.starts(line):
+                    return logged.parse(line.decode(errors="replace")) or {}
+                if f.tell() > _HEAD_BYTES:
+                    break
+    except OSError:
+        pass
     return {}
