@@ -1,6 +1,7 @@
 """A server's life from start to release, and the ways in which it ends by itself."""
 
 import socket
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -240,6 +241,14 @@ def test_state_removed_by_hand(house):
     (spec.live_dir / "lease.json").unlink()
     assert house.exit(spec)["reason"] == "its state was removed"
     until(lambda: not any(alive(p) for p in server.started))
+
+
+def test_supervisor_starts_light(house):
+    """Every launch pays for what its supervisor imports."""
+    code = "import sys, quietgate.serve.supervisor; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"pandas", "requests", "aiohttp", "jsonschema", "numpy", "asyncio", "quietgate.records"}
+    assert not heavy & set(loaded.stdout.split())
 
 
 def test_identity_survives_json():

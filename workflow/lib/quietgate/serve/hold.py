@@ -70,9 +70,12 @@ class Hold:
                     if signal.getsignal(number) is not signal.SIG_IGN or number == WAKE:
                         self._handlers[number] = signal.signal(number, self._on_signal)
             self._thread.start()
-        except BaseException:
+        except BaseException as e:
+            self._closing.set()
             self._restore_handlers()
             self._consumer.unlink(missing_ok=True)
+            if isinstance(e, _Stop):
+                raise self._final() from None
             raise
         return self
 
@@ -185,7 +188,7 @@ class Hold:
 
     def _restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._handlers.clear()
 
 
