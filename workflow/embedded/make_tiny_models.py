@@ -1,0 +1,125 @@
+"""Train a tiny Llama and its EAGLE-3 draft: `make_tiny_models.py --out OUT`, about a minute on two cores.
+
+Writes OUT/target, OUT/eagle3 and OUT/models.json (settings, losses, agreement per depth, SHA-256 of the
+weights). Everything is made in OUT.partial, which becomes OUT at the end. The same seed, Python, PyTorch
+and processor give the same weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import platform
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from tiny import corpus, eagle3, export, llama, training
+
+CONTEXT_LENGTH = 2048
+KV_HEADS = 2
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """The command line, checked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder to write; replaced when it exists")
+    parser.add_argument("--hidden", type=int, default=128, help="channels (default %(default)s)")
+    parser.add_argument("--layers", type=int, default=4, help="layers of the target, 4 or more (%(default)s)")
+    parser.add_argument("--heads", type=int, default=4, help="query heads, an even number (%(default)s)")
+    parser.add_argument("--vocab", type=int, default=1024, help="tokens of the vocabulary (%(default)s)")
+    parser.add_argument("--train-steps", type=int, default=500, help="of the target (%(default)s)")
+    parser.add_argument("--draft-steps", type=int, default=200, help="of the draft (%(default)s)")
+    parser.add_argument("--length", type=int, default=256, help="tokens of a training excerpt (%(default)s)")
+    parser.add_argument("--batch", type=int, default=4, help="excerpts per step (%(default)s)")
+    parser.add_argument("--depths", type=int, default=3, help="draft depths to train (%(default)s)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to train")
+    args = parser.parse_args(argv)
+    for wrong, why in {
+        args.layers < 4: "--layers: EAGLE-3 reads three different layers of its target; 4 or more are needed",
+        bool(args.heads % KV_HEADS): f"--heads: a multiple of {KV_HEADS} is needed",
+        bool(args.hidden % (2 * args.heads)): "--hidden: a multiple of twice --heads is needed",
+        args.vocab < 300: "--vocab: 300 or more are needed (256 bytes and some words)",
+        min(args.train_steps, args.draft_steps) < 1: "--train-steps, --draft-steps: 1 or more are needed",
+        args.device == "cuda" and not torch.cuda.is_available(): "--device cuda: PyTorch sees no GPU",
+    }.items():
+        if wrong:
+            parser.error(why)
+    return args
+
+
+def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Train both models and write them below `folder`; what models.json holds."""
+    began = time.monotonic()
+
+    def report(text: str) -> None:
+        print(f"[{time.monotonic() - began:5.0f} s] {text}", flush=True)
+
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU; no change on a CPU
+    texts = corpus.paragraphs()
+    tokenizer = corpus.train_tokenizer(texts, args.vocab)
+    text = " ".join(texts)
+    tokens = torch.tensor(tokenizer.encode(text).ids, device=args.device)
+    report(f"corpus: {len(texts)} paragraphs, {len(tokens)} tokens")
+
+    shape = llama.Shape(args.vocab, args.hidden, args.layers, args.heads, KV_HEADS)
+    schedule = training.Schedule(args.train_steps, args.batch, args.length)
+    target = llama.Llama(shape).to(args.device)
+    target_losses = training.train_target(target, tokens, schedule, args.seed, report)
+    target.eval().requires_grad_(False)
+
+    draft_schedule = training.Schedule(args.draft_steps, args.batch, args.length)
+    draft = eagle3.Draft(target).to(args.device)
+    draft_losses = training.train_draft(
+        draft, target, tokens, draft_schedule, args.depths, args.seed + 1, report
+    )
+    agreement = training.agreement(draft, target, tokens, draft_schedule, args.depths, args.seed + 2)
+    report(f"draft agrees with the target at depth 1, 2, ...: {agreement}")
+
+    dtype = getattr(torch, args.dtype)
+    return {
+        "settings": {k: v for k, v in vars(args).items() if k != "out"},
+        "corpus": {
+            "paragraphs": len(texts),
+            "tokens": len(tokens),
+            "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        },
+        "target": {
+            "parameters": sum(p.numel() for p in target.parameters()),
+            "losses": target_losses,
+            "weights_sha256": export.save_target(folder / "target", target, tokenizer, dtype, CONTEXT_LENGTH),
+        },
+        "eagle3": {
+            "parameters": sum(p.numel() for p in draft.parameters()),
+            "losses": draft_losses,
+            "agreement_per_depth": agreement,
+            "weights_sha256": export.save_draft(folder / "eagle3", draft, tokenizer, dtype, CONTEXT_LENGTH),
+        },
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line."""
+    args = arguments(argv)
+    partial = args.out.with_name(f"{args.out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    record = make(args, partial)
+    (partial / "models.json").write_text(json.dumps(record, indent=1) + "\n")
+    shutil.rmtree(args.out, ignore_errors=True)
+    partial.replace(args.out)
+    print(f"done: {args.out}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
