@@ -34,6 +34,7 @@ bench: $(BIN)/.dev
 $(BIN)/.workflow: envs/workflow.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -r envs/workflow.txt
+	echo $(CURDIR)/workflow/lib > $$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/quietgate.pth
 	touch $@
 
 $(BIN)/.dev: envs/dev.txt $(BIN)/.workflow
