@@ -30,12 +30,12 @@ def test_numbers_are_the_servers(fake_server, steps):
     got, summary = run(server)
     assert summary["status"] == "passed", summary["problems"]
     cycle_ms = 8 + 0.6 * steps
-    assert summary["cycle_ms"] == pytest.approx(cycle_ms, rel=0.25)
+    # A loaded machine can only make the fake slower than it was set.
+    assert 0.9 * cycle_ms < summary["cycle_ms"] < 2 * cycle_ms
     told = summary["server_decode_tokens_per_s"]
     assert summary["decode_tokens_per_s"] == pytest.approx(told, rel=0.1)
-    assert summary["decode_tokens_per_s"] == pytest.approx(
-        1000 * summary["tokens_per_cycle"] / cycle_ms, rel=0.3
-    )
+    per_cycle = summary["tokens_per_cycle"] / summary["cycle_ms"] * 1000
+    assert summary["decode_tokens_per_s"] == pytest.approx(per_cycle, rel=0.2)
     assert summary["request_tokens_per_s"] < summary["decode_tokens_per_s"] * 1.05
     if steps:
         assert 1.2 < summary["tokens_per_cycle"] < steps + 1

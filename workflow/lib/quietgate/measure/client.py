@@ -77,6 +77,9 @@ async def generate(
     Args:
         prompt: text, token ids, or a request's `body` made beforehand.
         timeout_s: limit of the whole request; silence is limited by the session's own.
+
+    A server run with --incremental-streaming-output sends pieces of text instead of the text so far:
+    all numbers hold, but `text` is then the last piece only.
     """
     data = prompt if isinstance(prompt, bytes) else body(prompt, sampling)
     answer = Answer()
