@@ -25,7 +25,7 @@ from quietgate.analyse.model import Floats
 SEED = 1955
 DIRECTIONS = 32_768
 _CHUNK = 4_096
-_BINS = 1_024
+_BINS = 512
 
 
 @lru_cache(maxsize=4)

@@ -80,10 +80,15 @@ def launch_values(
     return values, left_out
 
 
+def epoch_number(epoch: Any) -> int:
+    """The epoch of a launch; where none is said, the first."""
+    return 1 if epoch is None or pd.isna(epoch) else int(epoch)
+
+
 def _places(frame: pd.DataFrame, study: Mapping[str, Any]) -> dict[tuple[str, str], tuple[int, int]]:
     """Epoch and block of every launch in `frame`."""
     known = {
-        (row["cell"], row["launch"]): (int(row.get("epoch") or 1), int(row["block"]))
+        (row["cell"], row["launch"]): (epoch_number(row.get("epoch")), int(row["block"]))
         for row in study.get("launches", ())
     }
     places = {}
@@ -92,13 +97,14 @@ def _places(frame: pd.DataFrame, study: Mapping[str, Any]) -> dict[tuple[str, st
         if key in known:
             places[key] = known[key]
             continue
-        number = row.get("block") or re.sub(r"\D", "", str(row["launch"]))
-        if not number:
+        block = row.get("block")
+        number = re.sub(r"\D", "", str(row["launch"])) if pd.isna(block) else int(block)
+        if number == "":
             raise BadInput(
                 f"tables/cells.csv: launch {row['launch']!r} of {row['cell']} has no block;"
                 " study.json must list it under `launches`"
             )
-        places[key] = (int(row.get("epoch") or 1), int(number))
+        places[key] = (epoch_number(row.get("epoch")), int(number))
     return places
 
 

@@ -17,7 +17,7 @@ from quietgate.analyse.model import Design, Fit, Floats
 
 # Lenient on purpose: a needlessly wide interval costs little, a needlessly short one a false claim.
 NOISY_ALPHA = 0.2
-_DRAWS = 2_000
+_DRAWS = 1_000
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,20 +45,26 @@ class Question:
         """The cell as a person says it."""
         return claims.cell_words(self.columns(cell), self.axes)
 
+    @cached_property
+    def _rows(self) -> dict[str, dict[str, Any]]:
+        rows = self.facts.to_dict("index")
+        return {str(cell): {str(k): v for k, v in row.items()} for cell, row in rows.items()}
+
     def columns(self, cell: str) -> Row:
         """The columns that name a cell in every table."""
+        facts = self._rows[cell]
         return {
             "epoch": self.epoch,
             "concurrency": self.concurrency,
             "cell": cell,
-            "steps": int(self.facts["steps"].loc[cell]),
-            "nccl": str(self.facts["nccl"].loc[cell]),
-            **{axis: self.facts[axis].loc[cell] for axis in self.axes},
+            "steps": int(facts["steps"]),
+            "nccl": str(facts["nccl"]),
+            **{axis: facts[axis] for axis in self.axes},
         }
 
     def weakest_proof(self, cells: Iterable[str]) -> str:
         """The weakest verdict on the profile of these cells."""
-        found = [str(self.facts["nccl_verdict"].loc[cell]) for cell in cells]
+        found = [str(self._rows[cell]["nccl_verdict"]) for cell in cells]
         return min(found, key=VERDICTS.index) if found else "unknown"
 
 

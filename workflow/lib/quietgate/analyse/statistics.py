@@ -14,7 +14,7 @@ import pandas as pd
 from quietgate.analyse import joint, optimum, outlying
 from quietgate.analyse.answer import answer, refusals
 from quietgate.analyse.contrasts import POWER, against_reference
-from quietgate.analyse.launches import cell_facts, launch_values
+from quietgate.analyse.launches import cell_facts, epoch_number, launch_values
 from quietgate.analyse.levels import Families, Level, analyse_level, compare, estimates
 from quietgate.analyse.question import Models, Question, Row
 from quietgate.errors import BadInput
@@ -211,10 +211,12 @@ class _Asked:
     def _cells_of(self, epoch: int) -> list[str]:
         listed: dict[str, set[int]] = {}
         for row in self.study.get("launches", ()):
-            listed.setdefault(row["cell"], set()).add(int(row.get("epoch") or 1))
+            listed.setdefault(row["cell"], set()).add(epoch_number(row.get("epoch")))
+        said = set(listed)
         if "epoch" in self.cells:
             for cell, number in zip(self.cells["cell"], self.cells["epoch"], strict=True):
-                listed.setdefault(str(cell), set()).add(int(number))
+                if str(cell) not in said:
+                    listed.setdefault(str(cell), set()).add(epoch_number(number))
         return [str(c) for c in self.facts.index if epoch in listed.get(str(c), {epoch})]
 
 

@@ -1,0 +1,261 @@
+"""From tables/cells.csv to claims, refusals and the answer."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from simulated import World, cells_table, study_record
+
+from quietgate.analyse.statistics import describe, statistics
+from quietgate.errors import BadInput
+
+GRID = [(steps, nccl) for nccl in ("tuned", "untuned") for steps in (0, 1, 2, 5)]
+REFERENCE = "steps-0_nccl-untuned"
+# Best with tuning: 2 steps; best without: 5 steps.
+EFFECTS = np.array([0.30, 0.33, 0.42, 0.36, 0.0, 0.02, 0.05, 0.16])
+
+
+def table(launches: int = 5, seed: int = 0, effects=EFFECTS, **more) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    verdict = more.pop("verdict", "confirmed")
+    passes = World(cells=8, launches=launches, **more).passes(rng, 1, effects)[0]
+    return cells_table(passes, GRID, launches, verdict=verdict)
+
+
+def run(cells: pd.DataFrame, launches: int = 5):
+    return statistics(cells, study_record(GRID, launches, REFERENCE))
+
+
+def row_of(outcome, kind, cell):
+    (row,) = [r for r in outcome["contrasts"] if r["kind"] == kind and r["cell"] == cell]
+    return row
+
+
+def test_effects_are_claimed_with_all_that_a_claim_needs():
+    outcome, frames = run(table())
+    row = row_of(outcome, "reference", "steps-2_nccl-tuned")
+    assert row["claim"]
+    assert row["ratio_low"] < np.exp(0.42) < row["ratio_high"]
+    for piece in ("2 steps, tuned", "faster", "95 % interval", "5 launches", "7 comparisons", "80 %"):
+        assert piece in row["text"]
+    interaction = row_of(outcome, "interaction", "steps-2_nccl-tuned")
+    assert interaction["ratio_low"] < np.exp(0.42 - 0.30 - 0.05) < interaction["ratio_high"]
+    assert "speed-up of 2 steps over no speculation" in interaction["text"]
+    steps = row_of(outcome, "steps", "steps-5_nccl-tuned")
+    assert steps["against"] == "steps-0_nccl-tuned"
+    assert row_of(outcome, "profile", "steps-1_nccl-tuned")["against"] == "steps-1_nccl-untuned"
+    assert len(frames["contrasts"]) == 7 + 3 + 3 + 3
+    assert len(outcome["answer"]) == 3
+    assert "2 steps, tuned" in outcome["answer"][0]
+
+
+def test_outcome_is_json_and_does_not_depend_on_the_order_of_the_rows():
+    cells = table(seed=4)
+    first = json.dumps(run(cells)[0], allow_nan=False, sort_keys=True)
+    shuffled = cells.sample(frac=1, random_state=1)
+    second, _ = run(shuffled)
+    for a, b in zip(json.loads(first)["contrasts"], second["contrasts"], strict=True):
+        assert a["text"] == b["text"]
+    assert first == json.dumps(run(cells)[0], allow_nan=False, sort_keys=True)
+
+
+def test_the_optimum_moves_when_it_does():
+    outcome, frames = run(table())
+    (move,) = outcome["moves"]
+    assert (move["best"], move["best_against"], move["verdict"]) == (2, 5, "moved")
+    assert move["probability_moved"] > 0.99
+    assert move["keeping_costs_percent"] == pytest.approx(100 * (1 - np.exp(-0.06)), abs=2)
+    best = frames["optimum"].query("could_be_best")
+    assert dict(zip(best["nccl"], best["steps"], strict=True)) == {"tuned": 2, "untuned": 5}
+    assert frames["moves"].loc[0, "could_be_best"] == "2"
+    assert "2 under untuned" not in move["text"]
+    assert "moves" in outcome["answer"][1]
+
+
+def test_the_optimum_stays_when_it_does_and_ties_stay_open():
+    stays = np.array([0.30, 0.33, 0.50, 0.36, 0.0, 0.02, 0.20, 0.06])
+    (move,) = run(table(effects=stays))[0]["moves"]
+    assert (move["verdict"], move["probability_moved"]) == ("unmoved", 0)
+    ties = np.array([0.3, 0.3, 0.3, 0.3, 0, 0, 0, 0])
+    (move,) = run(table(effects=ties, seed=8))[0]["moves"]
+    assert move["verdict"] == "open"
+    assert len(move["could_be_best"]) > 1
+    assert "is open" in move["text"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        ("not_exercised", "not_exercised"),
+        ("contradicted", "profile_contradicted"),
+        (None, "profile_not_proved"),
+    ],
+)
+def test_a_profile_that_is_not_proved_gives_no_claim_on_it(verdict, expected):
+    cells = table()
+    cells.loc[cells["nccl"] == "tuned", "nccl_verdict"] = verdict
+    outcome, _ = run(cells)
+    for row in outcome["contrasts"]:
+        across = row["kind"] in ("profile", "interaction") or row["nccl"] != row["nccl_against"]
+        assert (row["verdict"] == expected) == across
+    assert outcome["moves"][0]["verdict"] == expected
+    assert row_of(outcome, "steps", "steps-2_nccl-tuned")["claim"]
+    assert any(r["why"] == expected for r in outcome["refusals"])
+
+
+def test_one_unproved_launch_is_enough():
+    cells = table()
+    cells.loc[(cells["cell"] == "steps-2_nccl-tuned") & (cells["launch"] == "l3"), "nccl_verdict"] = (
+        "not_exercised"
+    )
+    outcome, _ = run(cells)
+    assert row_of(outcome, "reference", "steps-2_nccl-tuned")["verdict"] == "not_exercised"
+    assert row_of(outcome, "reference", "steps-1_nccl-tuned")["claim"]
+
+
+def test_failed_launches_are_left_out_and_said():
+    cells = table()
+    gone = (cells["cell"] == "steps-5_nccl-tuned") | (
+        (cells["cell"] == "steps-1_nccl-tuned") & (cells["launch"] == "l2")
+    )
+    cells.loc[gone, ["status", "failure_class"]] = ["failed", "out_of_memory"]
+    cells.loc[gone, "decode_tokens_per_s"] = np.nan
+    outcome, frames = run(cells)
+    assert row_of(outcome, "reference", "steps-1_nccl-tuned")["launches"] == 4
+    assert not any(r["cell"] == "steps-5_nccl-tuned" for r in outcome["contrasts"])
+    assert {x["why"] for x in outcome["left_out"]} == {"out_of_memory"}
+    assert any("steps-5_nccl-tuned" in r["text"] for r in outcome["refusals"])
+    missing = frames["estimates"].query("cell == 'steps-5_nccl-tuned'")
+    assert missing["launches"].tolist() == [0]
+    assert missing["value"].isna().all()
+
+
+def test_without_the_reference_nothing_is_compared():
+    cells = table()
+    cells.loc[cells["cell"] == REFERENCE, "status"] = "failed"
+    outcome, frames = run(cells)
+    assert outcome["claims"] == []
+    assert outcome["levels"][0]["status"] == "no_reference"
+    assert list(frames["contrasts"].columns)[:3] == ["kind", "epoch", "concurrency"]
+
+
+def test_nothing_measured():
+    cells = table()
+    cells["status"] = "failed"
+    outcome, frames = run(cells)
+    assert outcome["claims"] == []
+    assert outcome["refusals"][0]["why"] == "no_launch"
+    assert frames["estimates"].empty
+
+
+def test_a_cell_with_one_launch_left_is_not_claimed():
+    cells = table()
+    alone = (cells["cell"] == "steps-2_nccl-tuned") & (cells["launch"] != "l1")
+    cells.loc[alone, "status"] = "failed"
+    row = row_of(run(cells)[0], "reference", "steps-2_nccl-tuned")
+    assert row["verdict"] == "rests_on_one_launch"
+    assert row["detectable_ratio"] is None
+
+
+def test_an_odd_launch_is_set_aside_named_and_kept_beside():
+    cells = table()
+    odd = (cells["cell"] == "steps-2_nccl-tuned") & (cells["launch"] == "l4")
+    cells.loc[odd, "decode_tokens_per_s"] *= 0.8
+    outcome, _ = run(cells)
+    (aside,) = outcome["levels"][0]["set_aside"]
+    assert (aside["cell"], aside["launch"]) == ("steps-2_nccl-tuned", "l4")
+    assert aside["off_percent"] == pytest.approx(-20, abs=3)
+    row = row_of(outcome, "reference", "steps-2_nccl-tuned")
+    assert row["claim"]
+    assert row["ratio_all"] < row["ratio"]
+    assert "l4" in row["text"]
+    assert row_of(outcome, "reference", "steps-1_nccl-tuned")["set_aside"] == ""
+
+
+def test_every_concurrency_level_is_another_look():
+    cells = pd.concat([table(seed=1), table(seed=2).assign(concurrency=8)])
+    outcome, frames = run(cells)
+    assert {row["level"] for row in outcome["contrasts"]} == {0.975}
+    assert [level["concurrency"] for level in outcome["levels"]] == [1, 8]
+    assert "at 8 streams" in outcome["contrasts"][-1]["text"]
+    alone, _ = run(table(seed=1))
+    assert outcome["contrasts"][0]["ratio_low"] < alone["contrasts"][0]["ratio_low"]
+    assert set(frames["estimates"]["concurrency"]) == {1, 8}
+
+
+def test_contrasts_stay_inside_an_epoch():
+    cells = table()
+    late = cells["cell"] == "steps-5_nccl-tuned"
+    more = cells[cells["cell"] == REFERENCE].assign(epoch=2)
+    more["launch"] = "l" + (more["launch"].str[1:].astype(int) + 5).astype(str)
+    more["decode_tokens_per_s"] *= 0.5  # another day, another machine state
+    study = study_record(GRID, 5, REFERENCE)
+    study["launches"] = [x for x in study["launches"] if x["cell"] != "steps-5_nccl-tuned"]
+    for block in range(6, 11):
+        for cell in (REFERENCE, "steps-5_nccl-tuned"):
+            study["launches"].append({"cell": cell, "launch": f"l{block}", "block": block, "epoch": 2})
+    moved = cells[late].copy()
+    moved["launch"] = "l" + (moved["launch"].str[1:].astype(int) + 5).astype(str)
+    moved["decode_tokens_per_s"] *= 0.5
+    outcome, _ = statistics(pd.concat([cells[~late], more, moved]), study)
+    row = row_of(outcome, "reference", "steps-5_nccl-tuned")
+    assert row["epoch"] == 2
+    assert row["family"] == 1
+    assert row["ratio"] == pytest.approx(np.exp(0.36), rel=0.03)
+    assert [level["cells"] for level in outcome["levels"]] == [7, 2]
+    missing = [r for r in outcome["refusals"] if r["why"] == "no_launch"]
+    assert missing == []
+
+
+def test_a_launch_of_two_server_lives_is_left_out():
+    cells = table()
+    mixed = (cells["cell"] == REFERENCE) & (cells["launch"] == "l2") & (cells["repeat"] > 2)
+    cells.loc[mixed, "instance"] = "ffffffffffff"
+    outcome, _ = run(cells)
+    assert [x["why"] for x in outcome["left_out"]] == ["its passes come from more than one server life"]
+
+
+def test_repeats_are_summarised_by_their_median():
+    cells = table()
+    spike = (cells["repeat"] == 3) & (cells["launch"] == "l1")
+    cells.loc[spike, "decode_tokens_per_s"] *= 3
+    a, b = run(table())[0], run(cells)[0]
+    assert a["contrasts"][0]["ratio"] == pytest.approx(b["contrasts"][0]["ratio"], rel=0.01)
+
+
+def test_other_axes_are_compared_at_equal_values():
+    cells = pd.concat([table(seed=1).assign(topk=1), table(seed=2).assign(topk=4)])
+    cells["cell"] += "_topk-" + cells["topk"].astype(str)
+    study = study_record(GRID, 5, REFERENCE + "_topk-1") | {"axes": ["topk"], "launches": []}
+    outcome, frames = statistics(cells, study)
+    assert {(m["topk"], m["verdict"]) for m in outcome["moves"]} == {(1, "moved"), (4, "moved")}
+    for row in outcome["contrasts"]:
+        if row["kind"] != "reference":
+            assert row["cell"][-1] == row["against"][-1]
+    assert "topk" in frames["contrasts"].columns
+
+
+def test_identical_values_make_no_claim():
+    cells = table()
+    cells["decode_tokens_per_s"] = 50.0 + cells["steps"]
+    assert run(cells)[0]["claims"] == []
+
+
+def test_other_metrics_get_intervals_but_no_claims():
+    cells = table()
+    cells["cycle_ms"] = 30 / cells["decode_tokens_per_s"]
+    frame = describe(cells, study_record(GRID, 5, REFERENCE), ("cycle_ms", "absent"))
+    assert len(frame) == 8
+    assert ((frame["low"] < frame["value"]) & (frame["value"] < frame["high"])).all()
+    assert frame["ratio"].isna().sum() == 1
+    assert "claim" not in frame
+
+
+def test_bad_tables_are_named():
+    with pytest.raises(BadInput, match=r"cells\.csv: lacks the column repeat"):
+        run(table().drop(columns="repeat"))
+    with pytest.raises(BadInput, match="no row of the reference cell"):
+        statistics(table(), study_record(GRID, 5, "steps-9_nccl-none"))
