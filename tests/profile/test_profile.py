@@ -185,6 +185,13 @@ def test_one_step_has_no_draft_graph(launch):
     assert found["not_in_any_stage"]["without"] == ["draft_ms"]
 
 
+def test_an_eager_draft_is_timed_as_decode_forwards(launch):
+    found = profiled(launch([window(ms={"decode": 0.6, "verify": 8.0, "extend": 0.7})]))
+    assert found["best"]["draft_ms"]["value"] == 0.6
+    assert found["best"]["decode_ms"]["value"] is None
+    assert "eager decode forwards" in found["sources"]["device_timer"]["problems"][0]
+
+
 def test_what_a_release_does_not_time_is_said_with_its_number(launch):
     folder = launch(
         [window(ms={"draft": 0.5, "verify": 8.0})], launch_json='{"versions": {"sglang": "0.5.13"}}'
@@ -253,11 +260,18 @@ def test_a_launch_without_stages_or_requests_file(launch):
 def test_the_cycle_timer_fills_what_the_stage_timer_lacks(launch):
     lines = [{"event": "hooks", "worker": "v1", "attached": ["draft"], "missing": ["a.b.c"]}]
     lines += [
-        {"event": "cycle", "draft_ms": 0.5, "verify_ms": v, "extend_ms": 0.7, "cycle_ms": c}
-        for v, c in ((8.0, None), (8.2, 10.0), (30.0, 10.4))
+        {"event": "cycle", "t": t, "draft_ms": 0.5, "verify_ms": v, "extend_ms": 0.7, "cycle_ms": c}
+        for t, v, c in (
+            (99.0, 500.0, 500.0),  # warm-up
+            (101.0, 8.0, None),
+            (102.0, 8.2, 10.0),
+            (103.0, 30.0, 10.4),
+            (120.0, 500.0, 500.0),  # under the profiler
+        )
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"event": "cyc'
-    folder = launch([window(ms={"verify": 8.0})], instances__0123456789ab__cycles_77_jsonl="")
+    timed = window(ms={"verify": 8.0}, from_epoch_s=100.0, to_epoch_s=110.0)
+    folder = launch([timed], instances__0123456789ab__cycles_77_jsonl="")
     (folder / "instances" / "0123456789ab" / "cycles.77.jsonl").write_text(text)
     found = profiled(folder)
     timer = found["sources"]["cycle_timer"]

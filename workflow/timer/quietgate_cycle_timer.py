@@ -19,15 +19,18 @@ import importlib.abc
 import importlib.machinery
 import json
 import os
+import re
 import sys
 import time
 from collections import deque
+from functools import lru_cache
 from pathlib import Path
 
 SWITCH = "EAGLE3_PROFILE"
 PATH = "QUIETGATE_CYCLES"
 # A result that never comes back (its request was aborted) must not hold up the lines behind it.
 PATIENCE = 16
+_RANK = re.compile(rb"sglang::scheduler\S*_TP(\d+)")
 
 EAGLE = "sglang.srt.speculative."
 # Module -> (worker, [(class, method names of which one exists, what it is)]).
@@ -150,7 +153,7 @@ class Timer:
             "event": "cycle",
             "t": time.time(),
             "bs": len(requests) if requests is not None else None,
-            "tp_rank": getattr(worker, "tp_rank", None),
+            "tp_rank": _tp_rank(worker),
             "accepted": None,
             "stages": {},
             "start": self.clock.now(),
@@ -177,7 +180,7 @@ class Timer:
             "event": "cycle",
             "t": time.time(),
             "bs": len(lengths) if lengths is not None else None,
-            "tp_rank": getattr(worker, "tp_rank", None),
+            "tp_rank": _tp_rank(worker),
             "accepted": None,
             "stages": {"decode": (start, self.clock.now())},
             "start": start,
@@ -226,6 +229,21 @@ class Timer:
         line["cycle_ms"] = self.clock.ms(previous, cycle["start"]) if previous is not None else None
         line["clock"] = self.clock.name
         return line
+
+
+def _tp_rank(worker):
+    """The tensor-parallel rank, from the worker or the process's title; None where there is one."""
+    rank = getattr(worker, "tp_rank", None)
+    return _titled_rank() if rank is None else rank
+
+
+@lru_cache(maxsize=1)
+def _titled_rank():
+    try:
+        found = _RANK.search(Path("/proc/self/cmdline").read_bytes())
+    except OSError:
+        return None
+    return int(found.group(1)) if found else None
 
 
 def _around(timer, original, role):

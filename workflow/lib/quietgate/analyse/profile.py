@@ -8,7 +8,6 @@ building, the scheduler, gaps) is the difference, and is printed as that.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,7 +48,7 @@ def profile(launch_dir: Path, steps: int) -> dict[str, Any]:
         "trace": time_sources.trace(found, why, steps),
         "requests": time_sources.requests(single),
     }
-    timer = time_sources.cycle_timer(cycle_files, steps)
+    timer = time_sources.cycle_timer(cycle_files, [w for w in windows if w["concurrency"] == lowest], steps)
     if timer is not None:
         sources["cycle_timer"] = timer
     timed_cycle = sources["requests"]["cycle_ms"]
@@ -304,11 +303,7 @@ def _acceptance(requests: list[dict[str, Any]], steps: int) -> dict[str, Any]:
     """How often each drafted position is accepted, from the histograms of the timed requests."""
     if not steps:
         return {"by_position": None, "cycles": 0, "why": NO_SPECULATION}
-    names = ("spec_correct_drafts_histogram", "spec_accept_histogram")
-    found: Callable[[dict[str, Any]], Any] = lambda spec: next(  # noqa: E731
-        (spec[n] for n in names if isinstance(spec.get(n), list)), None
-    )
-    histograms = [h for r in requests if (h := found(r.get("spec") or {}))]
+    histograms = [h for r in requests if (h := _histogram(r.get("spec") or {}))]
     if not histograms:
         why = "no histogram in the requests' meta_info (SGLang has one from 0.5.9)"
         return {"by_position": None, "cycles": 0, "why": why}
@@ -322,3 +317,11 @@ def _acceptance(requests: list[dict[str, Any]], steps: int) -> dict[str, Any]:
         "cycles": cycles,
         "why": None,
     }
+
+
+def _histogram(spec: dict[str, Any]) -> list[int] | None:
+    """Cycles by number of accepted drafts, under its name of any release."""
+    for name in ("spec_correct_drafts_histogram", "spec_accept_histogram"):
+        if isinstance(spec.get(name), list):
+            return list(spec[name])
+    return None

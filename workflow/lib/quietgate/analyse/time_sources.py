@@ -55,9 +55,15 @@ def device_timer(windows: list[dict[str, Any]], steps: int, version: str | None)
     for stage in ("draft", "verify", "extend", "decode"):
         name = f"{stage}_ms"
         seen = [w["ms_per_pass"][stage] for w in timed if stage in w.get("ms_per_pass", {})]
-        if seen and not (steps and stage == "decode") and (steps or stage == "decode"):
+        if seen and bool(steps) != (stage == "decode"):
             values[name] = median(seen)
     problems = sorted({p for w in timed for p in w.get("problems", [])})
+    eager = [w["ms_per_pass"]["decode"] for w in timed if "decode" in w.get("ms_per_pass", {})]
+    if steps and eager and "draft_ms" not in values:
+        # The target does no decode under speculation: these are forwards of the draft model, which
+        # SGLang calls so where no graph is replayed.
+        values["draft_ms"] = median(eager)
+        problems.append("draft_ms is the time of the draft model's eager decode forwards")
     return source(values, why | _by_grid(steps), windows=len(timed), problems=problems)
 
 
@@ -115,8 +121,13 @@ def requests(passes: list[dict[str, Any]]) -> Source:
     return source({"cycle_ms": median(cycles) if cycles else None}, why)
 
 
-def cycle_timer(files: Iterable[Path], steps: int) -> Source | None:
-    """The per-cycle timer's lines, the median over cycles and then over ranks; None without any."""
+def cycle_timer(files: Iterable[Path], windows: list[dict[str, Any]], steps: int) -> Source | None:
+    """The per-cycle timer's lines, the median over cycles and then over ranks; None without any.
+
+    Only cycles inside the windows count (warm-up and the profiler pass are timed too), where the
+    windows say when they were.
+    """
+    times = [(w["from_epoch_s"], w["to_epoch_s"]) for w in windows if w.get("from_epoch_s")]
     ranks: list[dict[str, float]] = []
     missing: list[str] = []
     cycles = 0
@@ -124,7 +135,12 @@ def cycle_timer(files: Iterable[Path], steps: int) -> Source | None:
         lines = [_line(text) for text in file.read_text(errors="replace").splitlines()]
         for line in lines:
             missing += line.get("missing", [])
-        timed = [line for line in lines if line.get("event") == "cycle"]
+        timed = [
+            line
+            for line in lines
+            if line.get("event") == "cycle"
+            and (not times or any(start <= line["t"] <= end for start, end in times))
+        ]
         cycles = max(cycles, len(timed))
         rank = {
             name: median(seen)

@@ -122,21 +122,19 @@ def _start(
         "with_stack": False,
         "record_shapes": False,
     }
+    limit_s = min(START_S, timeout_s)
     for attempt in (1, 2):
         try:
-            told = session.post(f"{base_url}/start_profile", json=body, timeout=min(START_S, timeout_s))
+            told = session.post(f"{base_url}/start_profile", json=body, timeout=limit_s)
+            if told.status_code == 200:
+                return
+            if attempt == 1:  # perhaps left running by a capture that was interrupted
+                session.post(f"{base_url}/stop_profile", timeout=limit_s)
         except requests.RequestException as e:
             raise CellFailed("profiler", f"/start_profile gave no answer ({type(e).__name__})") from None
-        if told.status_code == 200:
-            return
-        if attempt == 1 and "already" in told.text.lower():
-            # Left running by a capture that was interrupted.
-            session.post(f"{base_url}/stop_profile", timeout=min(START_S, timeout_s))
-            continue
-        raise CellFailed(
-            "profiler",
-            f"/start_profile answered {told.status_code}: {told.text.strip()[:200]}",
-        )
+    raise CellFailed(
+        "profiler", f"/start_profile answered {told.status_code}: {' '.join(told.text.split())[:200]}"
+    )
 
 
 def _await_traces(

@@ -57,6 +57,8 @@ def window(before: Snapshot, after: Snapshot, wall_s: float, concurrency: int, r
         "concurrency": concurrency,
         "repeat": repeat,
         "wall_s": wall_s,
+        "from_epoch_s": before.read_at,
+        "to_epoch_s": after.read_at,
         "source": None,
         "why": before.why or after.why,
         "seconds": {},
