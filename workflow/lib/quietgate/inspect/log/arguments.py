@@ -23,9 +23,16 @@ def parse(text: str) -> dict[str, Any] | None:
     A value that is no Python literal (an object's repr) is kept as its text.
     """
     found = _START.search(text)
-    if found is None:
-        return None
-    opening = found.end() - 1
+    return None if found is None else _parsed(text, found.end() - 1)
+
+
+def parse_call(text: str, opening: str) -> dict[str, Any] | None:
+    """The keywords of a printed call such as `Namespace(`, or None where it is absent or cut."""
+    at = text.find(opening)
+    return None if at < 0 else _parsed(text, at + len(opening) - 1)
+
+
+def _parsed(text: str, opening: int) -> dict[str, Any] | None:
     body = _balanced(text, opening)
     if body is None:
         return None

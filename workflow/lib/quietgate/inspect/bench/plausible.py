@@ -1,0 +1,133 @@
+"""Can a result be believed? Each check names what is wrong, with its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+Result = dict[str, Any]
+
+_MAY_BE_ABSENT = (
+    "backend",
+    "completed",
+    "requested",
+    "output_tokens_per_s",
+    "accept_length",
+    "duration_s",
+    "request_rate",
+    "max_concurrency",
+)
+_TOLERANCE = 0.02
+_OVERLOADED = 0.5  # median TTFT above this share of the median latency: requests queue
+
+
+def judge(result: Result) -> None:
+    """Make a result complete JSON (null for what it lacks) and add `plausible` and `problems`."""
+    problems = list(_not_numbers(result))
+    for key in _MAY_BE_ABSENT:
+        result.setdefault(key, None)
+    if cut := result.get("cut"):
+        problems.append(cut)
+    else:
+        problems += _incomplete(result)
+        problems += _contradictions(result)
+        problems += _latencies(result)
+        problems += _acceptance(result)
+    if result["completed"] and isinstance(result.get("input_tokens"), int):
+        result["input_tokens_per_request"] = result["input_tokens"] / result["completed"]
+    result["plausible"] = not problems
+    result["problems"] = problems
+
+
+def _not_numbers(result: Result) -> Iterable[str]:
+    """Infinity is a request rate; anywhere else it, or nan, is no number."""
+    for key, value in list(result.items()):
+        if isinstance(value, float) and not math.isfinite(value):
+            if key == "request_rate" and value == math.inf:
+                result[key] = "inf"
+            else:
+                result[key] = None
+                yield f"{key} is {value}"
+
+
+def _incomplete(result: Result) -> Iterable[str]:
+    completed, requested, failed = result["completed"], result["requested"], result.get("failed")
+    if completed == 0:
+        yield "no request succeeded"
+    elif isinstance(completed, int) and isinstance(requested, int) and completed < requested:
+        source = " (by its file name)" if result.get("requested_from") == "file name" else ""
+        yield f"only {completed} of {requested} requests{source} completed ({completed / requested:.1%})"
+    elif failed:
+        yield f"{failed} requests failed"
+    if not result.get("complete", True):
+        yield "the block is cut: its end line is missing"
+    if result["output_tokens_per_s"] is None:
+        yield "no output throughput in it"
+    elif result["output_tokens_per_s"] == 0:
+        yield "output throughput is 0"
+    if result["duration_s"] == 0:
+        yield "duration is 0 s"
+
+
+def _contradictions(result: Result) -> Iterable[str]:
+    duration = result["duration_s"]
+    if not duration:
+        return
+    for total, rate, what in (
+        ("output_tokens", "output_tokens_per_s", "output throughput"),
+        ("completed", "requests_per_s", "request throughput"),
+        ("input_tokens", "input_tokens_per_s", "input throughput"),
+    ):
+        count, logged = result.get(total), result.get(rate)
+        if count and logged and abs(count / duration - logged) > _TOLERANCE * logged + 0.006:
+            yield f"{what} {logged} does not fit {count} in {duration} s ({count / duration:.2f}/s)"
+    if result.get("output_tokens") and result.get("output_tokens_retokenized") == 0:
+        yield "0 tokens when tokenized again: the texts of the answers were not collected"
+
+
+def _latencies(result: Result) -> Iterable[str]:
+    times = [k for k in result if k.endswith("_ttft_ms")]
+    if times and result.get("output_tokens_per_s") and all(not result[k] for k in times):
+        for key in times:
+            result[key] = None  # not measured, and not zero
+        yield "TTFT of 0.00 ms is missing, not zero (answers were not streamed)"
+    ttft, latency = result.get("median_ttft_ms"), result.get("median_e2e_latency_ms")
+    if ttft and latency and ttft > _OVERLOADED * latency and ttft > 1000:
+        yield (
+            f"overloaded: the median request waits {ttft / 1000:.1f} s for its first token, "
+            f"of {latency / 1000:.1f} s"
+        )
+
+
+def _acceptance(result: Result) -> Iterable[str]:
+    length, draft_tokens = result["accept_length"], result.get("draft_tokens")
+    if not isinstance(length, int | float):
+        return
+    if length < 1:
+        yield f"accept length {length} is below 1, which every cycle yields"
+    if isinstance(draft_tokens, int) and length > draft_tokens + 0.005:
+        yield f"accept length {length} is above the {draft_tokens} draft tokens"
+
+
+def repeated(results: list[Result]) -> list[str]:
+    """What several results in one file say of each other."""
+    notes = []
+    rates = [r["output_tokens_per_s"] for r in results if r["output_tokens_per_s"]]
+    same = {(r.get("backend"), r["completed"], r["max_concurrency"], r.get("input_tokens")) for r in results}
+    if len(rates) > 1 and len(same) == 1 and results[0]["completed"]:
+        notes.append(
+            f"{len(rates)} runs of the same size differ by {max(rates) / min(rates) - 1:.1%} in output tok/s: the "
+            "first may be cold; compare medians of warm runs"
+        )
+    elif len(results) == 1 and results[0]["completed"]:
+        notes.append(
+            f"one run of {results[0]['completed']} requests: no statement about its spread is possible"
+        )
+    if any(r.get("input_tokens_per_request", 2) <= 1 for r in results):
+        notes.append("inputs of one token per request: no statement about prefill or a real prompt")
+    if any(r["accept_length"] is not None and r.get("steps") is None for r in results):
+        notes.append(
+            "accept length is the server's average since its last cache flush, earlier requests included"
+        )
+    return notes
