@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -157,7 +158,7 @@ class Family:
         usable = error > 1e-12
         t = np.where(usable, estimate / np.where(usable, error, 1.0), 0.0)
         half = self.critical * error
-        p = np.where(usable, self.largest.p(t, self.design.df), 1.0)
+        df = np.full(len(t), float(self.design.df))
         if noisiest is not None and noisiest.noisy:
             own_error, own_df = noisiest.errors(self.design, self.weights)
             for k in np.flatnonzero(self.matrix[:, noisiest.index]):
@@ -165,10 +166,10 @@ class Family:
                 if wider > half[k]:
                     error[k], half[k] = own_error[k], wider
                     t[k] = estimate[k] / error[k]
-                    p[k] = self.largest.p(t[k], own_df[k])[0]
+                    df[k] = own_df[k]
         beyond = usable & (np.abs(estimate) > half)
         robust = survives(fit, self.weights, self.involved, estimate, self.critical_without_one)
-        return Judged(estimate, error, t, p, estimate - half, estimate + half, beyond, robust)
+        return Judged(estimate, error, t, df, estimate - half, estimate + half, beyond, robust, self.largest)
 
     def detectable(self, sd: float, power: float = POWER) -> Floats:
         """The smallest log ratio of each contrast that would be claimed with probability `power`.
@@ -214,18 +215,29 @@ class Judged:
         estimate: log ratio.
         error: its standard error.
         t: their quotient.
-        p: p value adjusted for the family.
+        df: its degrees of freedom.
         low: lower end of the joint interval.
         high: upper end of the joint interval.
         beyond: whether the joint interval leaves out "no difference".
         robust: whether that survives leaving out any single launch of the compared cells.
+        largest: the family's joint distribution.
     """
 
     estimate: Floats
     error: Floats
     t: Floats
-    p: Floats
+    df: Floats
     low: Floats
     high: Floats
     beyond: NDArray[np.bool_]
     robust: NDArray[np.bool_]
+    largest: LargestT
+
+    @cached_property
+    def p(self) -> Floats:
+        """p values adjusted for the family."""
+        result = np.empty(len(self.t))
+        for df in np.unique(self.df):
+            mine = self.df == df
+            result[mine] = self.largest.p(self.t[mine], df)
+        return result
