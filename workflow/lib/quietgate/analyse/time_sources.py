@@ -121,6 +121,14 @@ def requests(passes: list[dict[str, Any]]) -> Source:
     return source({"cycle_ms": median(cycles) if cycles else None}, why)
 
 
+def tokens_per_cycle(passes: list[dict[str, Any]], steps: int) -> float | None:
+    """Of timed passes, the median over them; 1 without speculation, by definition."""
+    if not steps:
+        return 1.0
+    seen = [p["tokens_per_cycle"] for p in passes if p.get("tokens_per_cycle") is not None]
+    return median(seen) if seen else None
+
+
 def cycle_timer(files: Iterable[Path], windows: list[dict[str, Any]], steps: int) -> Source | None:
     """The per-cycle timer's lines, the median over cycles and then over ranks; None without any.
 

@@ -1,0 +1,91 @@
+"""Where two sources measured the same quantity: by how much they differ."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from quietgate.analyse.time_sources import STAGES, Source, tokens_per_cycle
+
+# Two sources that measure one quantity and differ by more than this are named.
+TOLERANCE = 0.05
+
+
+def _comparison(
+    quantity: str, a: tuple[str, float | None], b: tuple[str, float | None], note: str
+) -> dict[str, Any] | None:
+    if a[1] is None or b[1] is None or a[1] == 0:
+        return None
+    difference = b[1] / a[1] - 1.0
+    return {
+        "quantity": quantity,
+        "a": a[0],
+        "b": b[0],
+        "a_value": a[1],
+        "b_value": b[1],
+        "relative_difference": difference,
+        "above_tolerance": abs(difference) > TOLERANCE,
+        "note": note,
+    }
+
+
+def comparisons(
+    sources: dict[str, Source],
+    passes: list[dict[str, Any]],
+    windows: list[dict[str, Any]],
+    requests: list[dict[str, Any]],
+    concurrency: int,
+    steps: int,
+) -> list[dict[str, Any]]:
+    """Every quantity that two sources measured, with their relative difference (b / a - 1)."""
+    timer, trace = sources["device_timer"], sources["trace"]
+    cycle = sources["requests"]["cycle_ms"]
+    extents = trace.get("extents", {})
+    pairs = [
+        _comparison(
+            name,
+            ("device_timer", timer[name]),
+            ("trace", extents.get(name)),
+            "kernel time plus gaps of the same span; under the profiler gaps grow",
+        )
+        for name in (*STAGES, "decode_ms")
+    ]
+    per_cycle = sources.get("cycle_timer")
+    if per_cycle is not None:
+        pairs += [
+            _comparison(name, ("device_timer", timer[name]), ("cycle_timer", per_cycle[name]), "")
+            for name in (*STAGES, "decode_ms")
+        ]
+        pairs.append(_comparison("cycle_ms", ("requests", cycle), ("cycle_timer", per_cycle["cycle_ms"]), ""))
+    pairs.append(_server_cycle(cycle, passes, steps))
+    pairs.append(_cycle_count(windows, requests, concurrency, steps))
+    return [p for p in pairs if p is not None]
+
+
+def _server_cycle(cycle: float | None, passes: list[dict[str, Any]], steps: int) -> dict[str, Any] | None:
+    rates = [p["server_decode_tokens_per_s"] for p in passes if p.get("server_decode_tokens_per_s")]
+    tokens = tokens_per_cycle(passes, steps)
+    if not rates or tokens is None:
+        return None
+    server = 1000.0 * tokens / median(rates)
+    note = "the server's own decode throughput against the client's chunks"
+    return _comparison("cycle_ms", ("requests", cycle), ("server", server), note)
+
+
+def _cycle_count(
+    windows: list[dict[str, Any]], requests: list[dict[str, Any]], concurrency: int, steps: int
+) -> dict[str, Any] | None:
+    """Decode passes the server counted against the cycles its requests report (one stream only)."""
+    if concurrency != 1 or not steps:
+        return None
+    counted = sum(
+        n
+        for w in windows
+        if w["concurrency"] == concurrency
+        for mode, n in w.get("passes", {}).items()
+        if mode.startswith("decode")
+    )
+    reported = sum(r.get("spec_verify_ct") or 0 for r in requests)
+    note = "the overlap scheduler runs a pass or two beyond the end of each request"
+    a, b = ("requests", float(reported)), ("server", counted or None)
+    return _comparison("cycles", a, b, note)
