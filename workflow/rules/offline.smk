@@ -40,7 +40,6 @@ rule study:
         ENV
     params:
         digest=resume.study_digest(STUDY),
-        results=RESULTS,
     message:
         "write down the study"
     script:
@@ -66,7 +65,6 @@ rule extract:
         server_slot=EXCLUSIVE,
     params:
         digest=digest(stages.EXTRACT),
-        results=RESULTS,
     message:
         "extract where the time went in {wildcards.cell}, {wildcards.launch}"
     script:
@@ -87,7 +85,6 @@ rule collect:
         server_slot=EXCLUSIVE,
     params:
         digest=stages.tables_digest(STUDY),
-        results=RESULTS,
     message:
         "collect the records into tables"
     script:
@@ -107,7 +104,6 @@ rule plot:
         server_slot=EXCLUSIVE,
     params:
         digest=stages.figures_digest(STUDY),
-        results=RESULTS,
     message:
         "draw the figures"
     script:
@@ -127,7 +123,6 @@ rule report_page:
         server_slot=EXCLUSIVE,
     params:
         digest=stages.figures_digest(STUDY),
-        results=RESULTS,
     message:
         "write the report"
     script:
@@ -147,7 +142,6 @@ rule check:
         ENV
     params:
         digest=stages.tables_digest(STUDY),
-        results=RESULTS,
     message:
         "check that every cell passed"
     script:

@@ -20,7 +20,6 @@ rule launch:
         server_slot=1,
     params:
         digest=digest(stages.LAUNCH),
-        results=RESULTS,
     message:
         "launch the server of {wildcards.cell}, {wildcards.launch}"
     script:
@@ -44,7 +43,6 @@ rule gate:
         server_slot=1,
     params:
         digest=digest(stages.GATE),
-        results=RESULTS,
     message:
         "prove that the server of {wildcards.cell}, {wildcards.launch} is ready and as asked"
     script:
@@ -70,7 +68,6 @@ rule benchmark:
         server_slot=1,
     params:
         digest=digest(stages.BENCHMARK),
-        results=RESULTS,
     message:
         "benchmark {wildcards.cell}, {wildcards.launch}"
     script:
@@ -96,7 +93,6 @@ if "capture" in CHAIN:
             server_slot=1,
         params:
             digest=digest(stages.CAPTURE),
-            results=RESULTS,
         message:
             "record a short profile of {wildcards.cell}, {wildcards.launch}"
         script:
@@ -121,7 +117,6 @@ rule release:
         server_slot=1,
     params:
         digest=digest(stages.RELEASE),
-        results=RESULTS,
     message:
         "stop the server of {wildcards.cell}, {wildcards.launch}"
     script:

@@ -1,3 +1,3 @@
 from quietgate.steps import benchmark
 
-benchmark.main(snakemake.params.results, *snakemake.wildcards, snakemake.log[0])
+benchmark.main(snakemake.output.record, snakemake.log[0])

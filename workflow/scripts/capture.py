@@ -1,3 +1,3 @@
 from quietgate.steps import capture
 
-capture.main(snakemake.params.results, *snakemake.wildcards, snakemake.log[0])
+capture.main(snakemake.output.record, snakemake.log[0])

@@ -1,3 +1,3 @@
 from quietgate.steps import check
 
-check.main(snakemake.params.results, snakemake.log[0])
+check.main(snakemake.output.record, snakemake.log[0])

@@ -1,3 +1,3 @@
 from quietgate.steps import collect
 
-collect.main(snakemake.params.results, snakemake.log[0])
+collect.main(snakemake.output.record, snakemake.log[0])

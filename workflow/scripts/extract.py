@@ -1,3 +1,3 @@
 from quietgate.steps import extract
 
-extract.main(snakemake.params.results, *snakemake.wildcards, snakemake.log[0])
+extract.main(snakemake.output.record, snakemake.log[0])

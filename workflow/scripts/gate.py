@@ -1,3 +1,3 @@
 from quietgate.steps import gate
 
-gate.main(snakemake.params.results, *snakemake.wildcards, snakemake.log[0])
+gate.main(snakemake.output.record, snakemake.log[0])

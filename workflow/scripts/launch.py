@@ -1,3 +1,3 @@
 from quietgate.steps import launch
 
-launch.main(snakemake.params.results, *snakemake.wildcards, snakemake.log[0])
+launch.main(snakemake.output.record, snakemake.log[0])

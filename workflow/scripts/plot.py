@@ -1,3 +1,3 @@
 from quietgate.steps import plot
 
-plot.main(snakemake.params.results, snakemake.log[0])
+plot.main(snakemake.output.record, snakemake.log[0])

@@ -1,3 +1,3 @@
 from quietgate.steps import release
 
-release.main(snakemake.params.results, *snakemake.wildcards, snakemake.log[0])
+release.main(snakemake.output.record, snakemake.log[0])

@@ -1,3 +1,3 @@
 from quietgate.steps import report
 
-report.main(snakemake.params.results, snakemake.log[0])
+report.main(snakemake.output.page, snakemake.log[0])

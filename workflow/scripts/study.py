@@ -1,3 +1,3 @@
 from quietgate.steps import study
 
-study.main(snakemake.params.results, snakemake.log[0])
+study.main(snakemake.output.record, snakemake.log[0])

@@ -16,19 +16,19 @@ from quietgate.steps.place import Place
 from quietgate.study.stages import BENCHMARK
 
 
-def main(results: str, cell: str, launch: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule; also leaves requests.jsonl and stages.json, whatever the outcome."""
-    place = Place.of(results, cell, launch, log)
+    place = Place.of(record, log)
     started = time.time()
     server.run(place, BENCHMARK, _work)
     requests = place.folder / "requests.jsonl"
     if not requests.exists():
         write_atomic(requests, "")
     if not (place.folder / "stages.json").exists():
-        record = place.read(BENCHMARK)
-        failure = record["failure"]
+        outcome = place.read(BENCHMARK)
+        failure = outcome["failure"]
         place.write(
-            BENCHMARK, "skipped", started, record["instance"],
+            BENCHMARK, "skipped", started, outcome["instance"],
             failure=failure, kind="stages", file="stages.json",
         )  # fmt: skip
 

@@ -13,9 +13,9 @@ from quietgate.steps.place import Place
 from quietgate.study.stages import CAPTURE
 
 
-def main(results: str, cell: str, launch: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule; the traces lie in trace/ beside the record."""
-    place = Place.of(results, cell, launch, log)
+    place = Place.of(record, log)
     server.run(place, CAPTURE, _work)
     (place.folder / "trace").mkdir(exist_ok=True)
 

@@ -12,9 +12,9 @@ from quietgate.study import Study
 from quietgate.study.stages import chain, launch_folder, tables_digest
 
 
-def main(results: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule: exit status 1 and one line per failed launch, or the record `check`."""
-    root = Path(results)
+    root = Path(record).parent
     study = Study.thaw(root / FROZEN)
     lines = problems(study, root)
     Path(log).write_text("".join(f"{line}\n" for line in lines) or "every launch passed\n")
@@ -23,7 +23,7 @@ def main(results: str, log: str) -> None:
         print(f"{len(lines)} problem(s); the next run repeats what failed", file=sys.stderr)
         sys.exit(1)
     records.write(
-        root / "check.json",
+        Path(record),
         {
             "schema": "quietgate/check/1",
             "study": study.name,

@@ -13,13 +13,13 @@ from quietgate.study import Study
 from quietgate.study.stages import tables_digest
 
 
-def main(results: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule."""
-    root = Path(results)
+    root = Path(record).parents[1]
     study = Study.thaw(root / FROZEN)
-    record = collect(root, root / "tables")
-    records.write(root / "tables" / "tables.json", {**record, "digest": tables_digest(study)})
-    Path(log).write_text("".join(f"{t['name']}: {t['rows']} rows\n" for t in record["tables"]))
+    made = collect(root, root / "tables")
+    records.write(Path(record), {**made, "digest": tables_digest(study)})
+    Path(log).write_text("".join(f"{t['name']}: {t['rows']} rows\n" for t in made["tables"]))
 
 
 def collect(root: Path, out: Path) -> records.Record:

@@ -11,9 +11,9 @@ from quietgate.steps.place import Place
 from quietgate.study.stages import BENCHMARK, EXTRACT
 
 
-def main(results: str, cell: str, launch: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule; a launch whose benchmark did not pass is skipped."""
-    place = Place.of(results, cell, launch, log)
+    place = Place.of(record, log)
     started = time.time()
     benchmark = records.read(place.folder / BENCHMARK.record, "benchmark")
     instance = benchmark["instance"]

@@ -10,9 +10,9 @@ from quietgate.study.stages import GATE
 _OWN = ("stages", "fingerprints", "ready_after_s")
 
 
-def main(results: str, cell: str, launch: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule; the record is the summary of the gate of this server life."""
-    place = Place.of(results, cell, launch, log)
+    place = Place.of(record, log)
     server.run(place, GATE, _work)
 
 

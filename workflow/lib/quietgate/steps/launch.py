@@ -10,9 +10,9 @@ from quietgate.steps.place import Place
 from quietgate.study.stages import LAUNCH
 
 
-def main(results: str, cell: str, launch: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule; see the module."""
-    place = Place.of(results, cell, launch, log)
+    place = Place.of(record, log)
     place.say(f"launch; {place.time_left()}")
     server.run(place, LAUNCH, _work)
 

@@ -32,9 +32,10 @@ class Place:
     log: Path | None = None
 
     @classmethod
-    def of(cls, results: str, cell: str, launch: str, log: str | None = None) -> Place:
-        """The place that a rule's wildcards name, in the study frozen by the main process."""
-        root = Path(results)
+    def of(cls, record: str, log: str | None = None) -> Place:
+        """The place of a rule's record, <results>/cells/<cell>/<launch>/<name>.json, in the frozen study."""
+        folder = Path(record).parent
+        root, cell, launch = folder.parents[2], folder.parent.name, folder.name
         study = Study.thaw(root / FROZEN)
         found = next(x for x in study.launches if x.cell.id == cell and x.id == launch)
         return cls(study, found, root, Path(log) if log else None)

@@ -12,13 +12,13 @@ from quietgate.study import Study
 from quietgate.study.stages import figures_digest
 
 
-def main(results: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule."""
-    root = Path(results)
+    root = Path(record).parents[1]
     study = Study.thaw(root / FROZEN)
-    record = draw(root, root / "figures", study.config["reference_observations"])
-    records.write(root / "figures" / "figures.json", {**record, "digest": figures_digest(study)})
-    Path(log).write_text("".join(f"{f['name']}\n" for f in record["figures"]))
+    drawn = draw(root, root / "figures", study.config["reference_observations"])
+    records.write(Path(record), {**drawn, "digest": figures_digest(study)})
+    Path(log).write_text("".join(f"{f['name']}\n" for f in drawn["figures"]))
 
 
 def draw(root: Path, out: Path, marks: str | None) -> records.Record:

@@ -16,9 +16,9 @@ from quietgate.steps.place import Place
 from quietgate.study.stages import BENCHMARK, RELEASE
 
 
-def main(results: str, cell: str, launch: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule: the only one that runs however the ones before it ended."""
-    place = Place.of(results, cell, launch, log)
+    place = Place.of(record, log)
     started = time.time()
     instances = place.folder / "instances"
     try:

@@ -9,9 +9,9 @@ from quietgate.draw import report
 from quietgate.files import read_json
 
 
-def main(results: str, log: str) -> None:
+def main(page: str, log: str) -> None:
     """Run the rule."""
-    root = Path(results)
+    root = Path(page).parent
     study = records.read(root / "study.json", "study")
-    report.write(root, study, read_json(root / "tables" / "statistics.json"), root / "report.html")
+    report.write(root, study, read_json(root / "tables" / "statistics.json"), Path(page))
     Path(log).write_text("report.html written\n")

@@ -10,11 +10,11 @@ from quietgate.study import Study
 from quietgate.study.resume import study_digest
 
 
-def main(results: str, log: str) -> None:
+def main(record: str, log: str) -> None:
     """Run the rule."""
-    root = Path(results)
+    root = Path(record).parent
     study = Study.thaw(root / FROZEN)
-    records.write(root / "study.json", study_record(study))
+    records.write(Path(record), study_record(study))
     Path(log).write_text("study.json written\n")
 
 
