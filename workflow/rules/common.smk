@@ -25,7 +25,8 @@ ONLY_LOOKS = (
 
 def real_run():
     """Whether jobs of this process will run. Dry runs, --lint, --report and the like must change nothing,
-    but Snakemake does not tell a Snakefile which it is: this looks at the command line it has parsed."""
+    but Snakemake does not tell a Snakefile which it is: this looks at the command line it has parsed.
+    """
     if workflow.exec_mode != ExecMode.DEFAULT:
         return False
     frame = sys._getframe()
@@ -81,8 +82,9 @@ if not REVIEWER:
     TINY_MODELS = command.uses_tiny_models(STUDY.config)
     LAUNCHES = {(x.cell.id, x.id): x for x in STUDY.launches}
     ORDER = {key: len(LAUNCHES) - i for i, key in enumerate(LAUNCHES)}
-    HERE = RESULTS + "/cells/{cell}/{launch}"
+    HERE = f"{RESULTS}/cells/{{cell}}/{{launch}}"
     CHAIN = [stage.name for stage in stages.chain(STUDY)]
+    BEFORE_RELEASE = "capture.json" if "capture" in CHAIN else "benchmark.json"
     if real_run():
         take_over(STUDY, Path(RESULTS))
 

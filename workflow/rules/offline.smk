@@ -16,25 +16,25 @@ localrules:
 rule all:
     default_target: True
     input:
-        RESULTS + "/study.json",
+        f"{RESULTS}/study.json",
         all_records(),
-        RESULTS + "/tables/tables.json",
-        RESULTS + "/figures/figures.json",
-        RESULTS + "/report.html",
-        RESULTS + "/check.json",
+        f"{RESULTS}/tables/tables.json",
+        f"{RESULTS}/figures/figures.json",
+        f"{RESULTS}/report.html",
+        f"{RESULTS}/check.json",
 
 
 rule figures:
     input:
-        RESULTS + "/figures/figures.json",
-        RESULTS + "/report.html",
+        f"{RESULTS}/figures/figures.json",
+        f"{RESULTS}/report.html",
 
 
 rule study:
     output:
-        record=RESULTS + "/study.json",
+        record=f"{RESULTS}/study.json",
     log:
-        RESULTS + "/log/study.log",
+        f"{RESULTS}/log/study.log",
     priority: 10_000_000
     conda:
         ENV
@@ -49,15 +49,15 @@ rule study:
 rule extract:
     input:
         [
-            HERE + f"/{s.record}"
+            f"{HERE}/{s.record}"
             for s in stages.chain(STUDY)
             if s.name in ("benchmark", "capture")
         ],
-        ended=ancient(HERE + "/exit.json"),
+        ended=ancient(f"{HERE}/exit.json"),
     output:
-        record=HERE + "/profile.json",
+        record=f"{HERE}/profile.json",
     log:
-        HERE + "/log/extract.log",
+        f"{HERE}/log/extract.log",
     priority: priority("extract")
     conda:
         ENV
@@ -73,12 +73,12 @@ rule extract:
 
 rule collect:
     input:
-        RESULTS + "/study.json",
+        f"{RESULTS}/study.json",
         all_records(),
     output:
-        record=RESULTS + "/tables/tables.json",
+        record=f"{RESULTS}/tables/tables.json",
     log:
-        RESULTS + "/log/collect.log",
+        f"{RESULTS}/log/collect.log",
     conda:
         ENV
     resources:
@@ -93,11 +93,11 @@ rule collect:
 
 rule plot:
     input:
-        RESULTS + "/tables/tables.json",
+        f"{RESULTS}/tables/tables.json",
     output:
-        record=RESULTS + "/figures/figures.json",
+        record=f"{RESULTS}/figures/figures.json",
     log:
-        RESULTS + "/log/plot.log",
+        f"{RESULTS}/log/plot.log",
     conda:
         ENV
     resources:
@@ -112,11 +112,11 @@ rule plot:
 
 rule report_page:
     input:
-        RESULTS + "/figures/figures.json",
+        f"{RESULTS}/figures/figures.json",
     output:
-        page=RESULTS + "/report.html",
+        page=f"{RESULTS}/report.html",
     log:
-        RESULTS + "/log/report.log",
+        f"{RESULTS}/log/report.log",
     conda:
         ENV
     resources:
@@ -131,12 +131,12 @@ rule report_page:
 
 rule check:
     input:
-        RESULTS + "/report.html",
-        RESULTS + "/tables/tables.json",
+        f"{RESULTS}/report.html",
+        f"{RESULTS}/tables/tables.json",
     output:
-        record=RESULTS + "/check.json",
+        record=f"{RESULTS}/check.json",
     log:
-        RESULTS + "/log/check.log",
+        f"{RESULTS}/log/check.log",
     priority: -1
     conda:
         ENV

@@ -7,9 +7,9 @@ rule launch:
         ancient(f"{command.EMBEDDED_ENV}/quietgate-env.json") if EMBEDDED else [],
         ancient(f"{command.EMBEDDED_MODELS}/models.json") if TINY_MODELS else [],
     output:
-        record=HERE + "/launch.json",
+        record=f"{HERE}/launch.json",
     log:
-        HERE + "/log/launch.log",
+        f"{HERE}/log/launch.log",
     priority: priority("launch")
     group:
         "cell"
@@ -28,11 +28,11 @@ rule launch:
 
 rule gate:
     input:
-        ancient(HERE + "/launch.json"),
+        ancient(f"{HERE}/launch.json"),
     output:
-        record=HERE + "/gate.json",
+        record=f"{HERE}/gate.json",
     log:
-        HERE + "/log/gate.log",
+        f"{HERE}/log/gate.log",
     priority: priority("gate")
     group:
         "cell"
@@ -51,13 +51,13 @@ rule gate:
 
 rule benchmark:
     input:
-        ancient(HERE + "/gate.json"),
+        ancient(f"{HERE}/gate.json"),
     output:
-        record=HERE + "/benchmark.json",
-        stages=HERE + "/stages.json",
-        requests=HERE + "/requests.jsonl",
+        record=f"{HERE}/benchmark.json",
+        stages=f"{HERE}/stages.json",
+        requests=f"{HERE}/requests.jsonl",
     log:
-        HERE + "/log/benchmark.log",
+        f"{HERE}/log/benchmark.log",
     priority: priority("benchmark")
     group:
         "cell"
@@ -78,11 +78,11 @@ if "capture" in CHAIN:
 
     rule capture:
         input:
-            ancient(HERE + "/benchmark.json"),
+            ancient(f"{HERE}/benchmark.json"),
         output:
-            record=HERE + "/capture.json",
+            record=f"{HERE}/capture.json",
         log:
-            HERE + "/log/capture.log",
+            f"{HERE}/log/capture.log",
         priority: priority("capture")
         group:
             "cell"
@@ -101,12 +101,12 @@ if "capture" in CHAIN:
 
 rule release:
     input:
-        ancient(HERE + ("/capture.json" if "capture" in CHAIN else "/benchmark.json")),
+        ancient(f"{HERE}/{BEFORE_RELEASE}"),
     output:
-        record=HERE + "/exit.json",
-        server_log=HERE + "/server.log",
+        record=f"{HERE}/exit.json",
+        server_log=f"{HERE}/server.log",
     log:
-        HERE + "/log/release.log",
+        f"{HERE}/log/release.log",
     priority: priority("release")
     group:
         "cell"
