@@ -7,6 +7,7 @@ and for each further stream, drafts are accepted with a falling probability, and
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import math
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from quietgate import records
 from quietgate.files import write_json
 from quietgate.study import Study
@@ -124,18 +126,19 @@ def acceptance(steps: int) -> list[float]:
 
 
 class _Launch:
-    def __init__(
-        self, root: Path, study: Study, launch: Any, place: int, verdict: str, timer: bool
-    ):
+    def __init__(self, root: Path, study: Study, launch: Any, place: int, verdict: str, timer: bool):
         self.study, self.launch, self.cell = study, launch, launch.cell
         self.folder = root / "cells" / launch.cell.id / launch.id
         self.instance = hashlib.sha256(f"{launch.cell.id}/{launch.id}".encode()).hexdigest()[:12]
         self.place, self.verdict, self.timer = place, verdict, timer
 
-    def put(self, kind: str, status: str, fields: dict[str, Any], failure: Any = None, file: str = "") -> None:
+    def put(
+        self, kind: str, status: str, fields: dict[str, Any], failure: Any = None, file: str = ""
+    ) -> None:
         digests = self.study.digests(self.cell)
         key = {"benchmark": "benchmark", "stages": "benchmark", "capture": "capture"}.get(kind, "server")
         minutes = 9 * self.place + (3 if kind in ("benchmark", "stages") else 0)
+        started = dt.datetime(2026, 11, 29, 12) + dt.timedelta(minutes=minutes)
         record = {
             "schema": f"quietgate/{kind}/1",
             "study": self.study.name,
@@ -145,7 +148,7 @@ class _Launch:
             "digest": digests[key],
             "status": status,
             "failure": failure,
-            "started_at": f"2026-11-{29 + minutes // 1440:02}T{minutes // 60 % 24:02}:{minutes % 60:02}:00.000Z",
+            "started_at": started.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
             "seconds": 30.0,
             **fields,
         }

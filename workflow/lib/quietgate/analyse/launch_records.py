@@ -76,7 +76,9 @@ class LaunchRecords:
         return None
 
 
-def read_launch(results_dir: Path, study: Mapping[str, Any], cell: Mapping[str, Any], launch: str) -> LaunchRecords:
+def read_launch(
+    results_dir: Path, study: Mapping[str, Any], cell: Mapping[str, Any], launch: str
+) -> LaunchRecords:
     """Read and check every record of a launch. Nothing is raised: see `refused`."""
     folder = results_dir / "cells" / cell["id"] / launch
     found = LaunchRecords(cell, launch, folder, {})

@@ -160,7 +160,7 @@ def _cells(found: LaunchRecords) -> Iterator[Row]:
     verdict = _verdict(found)
     bad = found.not_passed("launch", "gate", "benchmark")
     if bad:
-        kind, record = bad
+        record = bad[1]
         failure = (record or {}).get("failure") or {"class": MISSING}
         yield {
             "status": "failed" if record else MISSING,

@@ -13,13 +13,10 @@ from matplotlib.lines import Line2D
 
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material
+from quietgate.draw.frames import each
+from quietgate.draw.lines import dodge, failures, legend, legend_handles, lines
 from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure, whole_numbers
 from quietgate.draw.values import over_grid, panels
-
-_DODGE = 0.14
-# Launches stand beside their cell's marker, or it would hide them.
-_BESIDE = 0.13
-_FAILED = ("x", "+", "1", "2", "3", "4")
 
 
 def decode_tokens_per_s(material: Material) -> Drawn:
@@ -39,7 +36,7 @@ def _speed(material: Material, metric: str, marks: bool) -> Drawn:
     made, axes = _page(material, frame)
     for axis, (label, part) in zip(axes, panels(material, frame), strict=False):
         lines(axis, material, part)
-        for row in shown.to_dict("records"):
+        for row in each(shown):
             _mark(axis, material, row)
         axis.set_title(label)
         axis.set_xlabel("speculative steps")
@@ -48,8 +45,10 @@ def _speed(material: Material, metric: str, marks: bool) -> Drawn:
         failures(axis, material, part)
     handles = legend_handles(material)
     if len(shown):
-        handles.append(Line2D([], [], ls="", marker="*", mfc="none", mec="black", ms=7, label="published"))
-    legend(made, handles + failure_handles(frame))
+        handles.append(
+            Line2D([], [], ls="", marker="*", mfc="none", mec="black", ms=7, label="published (hand-run)")
+        )
+    legend(made, handles, frame)
     definition = {
         "decode_tokens_per_s": "tokens after the first chunk over the time from first to last chunk",
         "request_tokens_per_s": "all tokens over the time from request to last chunk, prefill included",
@@ -84,7 +83,7 @@ def tokens_per_cycle(material: Material) -> Drawn:
         whole_numbers(axis, material.steps)
         failures(axis, material, part)
     ceiling = Line2D([], [], color=GREY, lw=0.8, ls=(0, (2, 2)), label="ceiling: steps + 1")
-    legend(made, [*legend_handles(material), ceiling, *failure_handles(frame)])
+    legend(made, [*legend_handles(material), ceiling], frame)
     caption = captions.join(
         f"Tokens per cycle, (completion tokens - 1) / verify passes, at {captions.streams(streams)};"
         " 1 without speculation. Dashed: the ceiling, every drafted token accepted.",
@@ -93,86 +92,6 @@ def tokens_per_cycle(material: Material) -> Drawn:
         captions.not_proved(material),
     )
     return Drawn("tokens_per_cycle", "Tokens per cycle by steps and NCCL profile", caption, made, frame)
-
-
-def lines(axis: Axes, material: Material, frame: pd.DataFrame) -> None:
-    """A line per profile with cell markers, intervals and launch dots; broken where a cell failed."""
-    cells, launches = frame[frame["kind"] == "cell"], frame[frame["kind"] == "launch"]
-    for nccl, look in material.looks.items():
-        x = dodge(material, nccl)
-        mine = cells[cells["nccl"] == nccl].sort_values("steps")
-        dots = launches[launches["nccl"] == nccl]
-        if len(dots) > len(mine[mine["launches"] > 0]):
-            beside = x + (-_BESIDE if x < 0 else _BESIDE)
-            axis.plot(dots["steps"] + beside, dots["value"], ".", ms=2, color=look.colour, zorder=2)
-        at = mine["steps"].to_numpy(dtype=float) + x
-        axis.plot(at, mine["value"], color=look.colour, ls=look.line, zorder=3)
-        known = mine[mine["low"].notna()]
-        axis.vlines(known["steps"] + x, known["low"], known["high"], color=look.colour, lw=1.3, zorder=3)
-        for row in mine[mine["value"].notna()].to_dict("records"):
-            fill = "white" if material.hollow(row["cell"]) else look.colour
-            axis.plot(row["steps"] + x, row["value"], look.marker, color=look.colour, mfc=fill, zorder=4)
-
-
-def dodge(material: Material, nccl: str) -> float:
-    """How far a profile's markers stand beside their step, so that equal values stay visible."""
-    count = len(material.profiles)
-    return _DODGE * (material.profiles.index(nccl) - (count - 1) / 2) / max(1.0, count / 3)
-
-
-def failures(axis: Axes, material: Material, frame: pd.DataFrame) -> None:
-    """A mark at the foot of the axis for every cell without a result; its class is in the legend."""
-    failed = frame[(frame["kind"] == "cell") & (frame["status"] == "failed")]
-    if failed.empty:
-        return
-    low, high = axis.get_ylim()
-    if low > 0:
-        axis.set_ylim(low - 0.08 * (high - low), high)
-    glyphs = _glyphs(frame)
-    for row in failed.to_dict("records"):
-        look = material.looks[row["nccl"]]
-        axis.plot(
-            row["steps"] + dodge(material, row["nccl"]), 0.035, glyphs[row["failure_class"]],
-            color=look.colour, ms=5, mew=1.3, transform=axis.get_xaxis_transform(), clip_on=False, zorder=5,
-        )  # fmt: skip
-
-
-def failure_handles(frame: pd.DataFrame) -> list[Line2D]:
-    """Legend entries of failed cells: one per class and profile, naming the steps."""
-    failed = frame[(frame["kind"] == "cell") & (frame["status"] == "failed")]
-    handles = []
-    for kind, glyph in _glyphs(frame).items():
-        for nccl, rows in failed[failed["failure_class"] == kind].groupby("nccl", sort=False):
-            steps = sorted(rows["steps"].unique())
-            where = f"{', '.join(str(s) for s in steps)} steps" if len(steps) < 4 else f"{len(steps)} cells"
-            label = f"failed: {str(kind).replace('_', ' ')} ({nccl}, {where})"
-            handles.append(Line2D([], [], ls="", marker=glyph, color="black", mew=1.3, label=label))
-    return handles
-
-
-def _glyphs(frame: pd.DataFrame) -> dict[str, str]:
-    """A mark per failure class."""
-    failed = frame[(frame["kind"] == "cell") & (frame["status"] == "failed")]
-    return dict(zip(sorted(failed["failure_class"].unique()), _FAILED * 9, strict=False))
-
-
-def legend_handles(material: Material) -> list[Line2D]:
-    """One entry per profile, hollow where any of its cells is."""
-    handles = []
-    for nccl, look in material.looks.items():
-        label = material.profile_label(nccl)
-        fill = look.colour if label == nccl else "white"
-        handles.append(
-            Line2D([], [], color=look.colour, ls=look.line, marker=look.marker, mfc=fill, label=label)
-        )
-    return handles
-
-
-def legend(made: Figure, handles: list[Any]) -> None:
-    """The legend above the panels, in as many columns as the width takes."""
-    longest = max(len(str(h.get_label())) for h in handles)
-    per_row = max(1, int(made.get_figwidth() / (0.056 * longest + 0.45)))
-    made.legend(handles=handles, loc="outside upper left", ncols=min(per_row, len(handles)), borderaxespad=0.2)
 
 
 def _page(material: Material, frame: pd.DataFrame) -> tuple[Figure, list[Axes]]:
@@ -202,7 +121,7 @@ def _marks(material: Material) -> pd.DataFrame:
             "steps": found["steps"].astype(int),
             "nccl": found["nccl"],
             "value": found["value"].astype(float),
-            "status": found["quantity"].str.removeprefix("request_tokens_per_s").str.strip("_") + found["note"],
+            "note": [f", {note}" if note else "" for note in found["note"]],
         }
     ).reset_index(drop=True)
 
@@ -216,7 +135,8 @@ def _mark(axis: Axes, material: Material, row: dict[str, Any]) -> None:
 def _mark_sentence(shown: pd.DataFrame) -> str:
     if shown.empty:
         return ""
+    told = ", ".join(f"{r['value']:g} ({r['steps']} steps, {r['nccl']}{r['note']})" for r in each(shown))
     return (
-        "Stars: numbers published from a hand-run study (single runs, spread unknown), shown for comparison"
-        " only and not part of any result."
+        f"Stars: numbers published from a hand-run study, {told}; single runs of unknown spread, shown for"
+        " comparison only and no part of any result."
     )

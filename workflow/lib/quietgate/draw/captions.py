@@ -6,6 +6,12 @@ import pandas as pd
 
 from quietgate.draw.drawn import Material
 
+VERDICTS = {
+    "not_exercised": "not exercised (NCCL did nothing here that the profile could change)",
+    "contradicted": "contradicted by NCCL's own log",
+    "unknown": "not proved to have reached the ranks",
+}
+
 METRICS = {
     "decode_tokens_per_s": "decode tok/s",
     "request_tokens_per_s": "request tok/s",
@@ -20,23 +26,26 @@ def streams(count: int) -> str:
     return "1 stream" if count == 1 else f"{count} streams"
 
 
-def launches(frame: pd.DataFrame) -> str:
-    """n and interval of the cells in a frame of `values.over_grid`."""
-    cells = frame[(frame["kind"] == "cell") & (frame["launches"] > 0)]
+def launches(frame: pd.DataFrame, dots: bool = True) -> str:
+    """n and interval of the cells in a frame of `values.over_grid`; `dots`: launches are drawn too."""
+    cells = frame[frame["launches"] > 0]
+    cells = cells[cells["kind"] == "cell"] if "kind" in cells else cells
     fewest, most = int(cells["launches"].min()), int(cells["launches"].max())
     n = f"n = {most} launches per cell" if fewest == most else f"n = {fewest} to {most} launches per cell"
     if most == 1:
-        return "n = 1 launch per cell: the variation from launch to launch is unknown, so there is no interval."
-    dots = "Small dots: launches (the median of each launch's passes)"
+        unknown = "the variation from launch to launch is unknown, so there is no interval"
+        return f"n = 1 launch per cell: {unknown}."
+    small = "small dots: launches (the median of each launch's passes); " if dots else ""
     if cells["low"].notna().any():
+        bars = " and its 95 % interval from the residual pooled over all cells (bars; not corrected for the"
         return (
-            f"{n}. {dots}; markers and bars: mean over launches, adjusted for blocks, and its 95 %"
-            " interval from the residual pooled over all cells (not corrected for the number of cells)."
+            f"{n}; {small}markers: mean over launches, adjusted for blocks"
+            f"{f'{bars} number of cells)' if dots else ''}."
         )
-    return f"{n}. {dots}; markers: their median. No interval: too few launches."
+    return f"{n}; {small}markers: their median. No interval: too few launches."
 
 
-def not_measured(material: Material) -> str:
+def not_measured(material: Material, drawn_as: str = "drawn as x") -> str:
     """Which cells and launches failed, by class; "" when all passed."""
     bad = material.cells[material.cells["status"] != "passed"]
     if bad.empty:
@@ -49,23 +58,17 @@ def not_measured(material: Material) -> str:
             partly.append(f"{rows['launch'].nunique()} of {cell} ({words})")
         else:
             gone.append(f"{cell} ({words})")
-    text = ""
-    if gone:
-        text += f"Failed cells, drawn as x: {'; '.join(gone)}."
-    if partly:
-        text += f"{' ' if gone else ''}Launches that failed and are left out: {'; '.join(partly)}."
-    return text
+    how = f", {drawn_as}" if drawn_as else ""
+    return join(
+        f"Failed cells{how}: {'; '.join(gone)}." if gone else "",
+        f"Launches that failed and are left out: {'; '.join(partly)}." if partly else "",
+    )
 
 
-def not_proved(material: Material) -> str:
+def not_proved(material: Material, drawn_as: str = "Hollow markers") -> str:
     """Which profiles are drawn hollow and why; "" when all are confirmed."""
     sentences = []
-    words = {
-        "not_exercised": "not exercised (NCCL did nothing here that the profile could change)",
-        "contradicted": "contradicted by NCCL's own log",
-        "unknown": "not proved to have reached the ranks",
-    }
-    for verdict, why in words.items():
+    for verdict, why in VERDICTS.items():
         names = [
             p
             for p in material.profiles
@@ -73,11 +76,11 @@ def not_proved(material: Material) -> str:
         ]
         if names:
             profile = "profile" if len(names) == 1 else "profiles"
+            named = f"{drawn_as}: {profile}" if drawn_as else profile.capitalize()
             sentences.append(
-                f"Hollow markers: {profile} {', '.join(names)} {why};"
-                " a difference between profiles is not theirs."
+                f"{named} {', '.join(names)} {why}; a difference between profiles is not theirs."
             )
-    return " ".join(sentences)
+    return join(*sentences)
 
 
 def join(*sentences: str) -> str:

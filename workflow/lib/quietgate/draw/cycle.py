@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.patches import Patch
 
 from quietgate.draw import captions
-from quietgate.draw.by_steps import legend
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
+from quietgate.draw.frames import each
+from quietgate.draw.lines import legend
 from quietgate.draw.style import PAGE_IN, STAGES, figure
 from quietgate.draw.values import failure_of
 
@@ -38,7 +39,15 @@ def cycle_stages(material: Material) -> Drawn:
                 continue
             used += [name] if name not in used else []
             axis.bar(
-                bars.index, height, 0.78, foot, color=look.colour, hatch=look.hatch, ec="0.2", lw=0.4, zorder=2
+                bars.index,
+                height,
+                0.78,
+                foot,
+                color=look.colour,
+                hatch=look.hatch,
+                ec="0.2",
+                lw=0.4,
+                zorder=2,
             )
             foot += np.maximum(height, 0.0)
         for i, row in bars[bars["status"] == "failed"].iterrows():
@@ -48,14 +57,15 @@ def cycle_stages(material: Material) -> Drawn:
                 i, 0.08, words, rotation=90, ha="center", va="bottom", fontsize=7,
                 transform=axis.get_xaxis_transform(),
             )  # fmt: skip
-        axis.set_xticks(bars.index, [_bar_label(row, material.axes) for row in bars.to_dict("records")])
+        axis.set_xticks(bars.index, [_bar_label(row, material.axes) for row in each(bars)])
         axis.set_xlabel("speculative steps")
         axis.set_title(material.profile_label(nccl))
         axis.set_ylim(bottom=0)
     axes[0][0].set_ylabel("cycle time (ms)")
     order = [n for n in STAGES if n in used]
     handles: list[Any] = [
-        Patch(fc=STAGES[n].colour, hatch=STAGES[n].hatch, ec="0.2", lw=0.4, label=STAGES[n].label) for n in order
+        Patch(fc=STAGES[n].colour, hatch=STAGES[n].hatch, ec="0.2", lw=0.4, label=STAGES[n].label)
+        for n in order
     ]
     legend(made, handles)
     caption = captions.join(
@@ -65,7 +75,7 @@ def cycle_stages(material: Material) -> Drawn:
         "The top part is the cycle as the requests saw it less its stages: sampling, tree building, the"
         f" scheduler, gaps{_unseen(material)}.",
         captions.not_measured(material),
-        captions.not_proved(material).replace("Hollow markers: profile", "Profile"),
+        captions.not_proved(material, ""),
     )
     return Drawn("cycle_stages", "Where the time of a cycle goes", caption, made, frame)
 
@@ -80,7 +90,9 @@ def _stage_means(material: Material) -> pd.DataFrame:
         mine = stages[stages["cell"] == cell["id"]]
         if mine.empty:
             status = "failed" if cell["id"] not in set(material.passed["cell"]) else "no profile"
-            rows.append(row | {"launches": 0, "status": status, "failure_class": failure_of(material, cell["id"])})
+            rows.append(
+                row | {"launches": 0, "status": status, "failure_class": failure_of(material, cell["id"])}
+            )
             continue
         values = {n: _median(mine[n]) for n in [*names, "cycle_ms"]}
         if values["cycle_ms"] is not None and values["other_ms"] is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from quietgate.draw import by_steps, cycle
+from quietgate.draw import accepted, by_steps, checks, cycle, grid, latency, load
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.save import EXTENSIONS, save
 from quietgate.draw.style import house_style
@@ -15,8 +15,16 @@ from quietgate.draw.style import house_style
 FIGURES: dict[str, Callable[[Material], Drawn]] = {
     "decode_tokens_per_s": by_steps.decode_tokens_per_s,
     "request_tokens_per_s": by_steps.request_tokens_per_s,
+    "speed_up": grid.speed_up,
+    "interaction": grid.interaction,
     "tokens_per_cycle": by_steps.tokens_per_cycle,
+    "acceptance": accepted.acceptance,
     "cycle_stages": cycle.cycle_stages,
+    "verify_cost": accepted.verify_cost,
+    "concurrency": load.concurrency,
+    "latency": latency.latency,
+    "drift": checks.drift,
+    "predicted": checks.predicted,
 }
 
 

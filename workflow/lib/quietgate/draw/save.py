@@ -19,6 +19,9 @@ EXTENSIONS = ("pdf", "svg", "png", "csv", "txt")
 
 def save(drawn: Drawn, out_dir: Path) -> dict[str, str]:
     """Write <name>.pdf, .svg, .png, .csv (the frame drawn) and .txt (the caption); SHA-256 of each."""
+    # The layout is solved once, so that every format shows the same picture.
+    drawn.figure.draw_without_rendering()
+    drawn.figure.set_layout_engine("none")
     for extension, metadata in _METADATA.items():
         buffer = io.BytesIO()
         drawn.figure.savefig(buffer, format=extension, metadata=metadata)

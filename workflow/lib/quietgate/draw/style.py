@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib
 import matplotlib.style
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -23,7 +24,7 @@ GREY = "0.45"
 
 # Okabe & Ito (2008): distinct under every common colour-vision deficiency; yellow is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (1, 2)))
 
 RC: dict[str, Any] = {
@@ -80,6 +81,16 @@ class Look:
     line: Any
 
 
+def steps_looks(steps: Sequence[int]) -> dict[int, Look]:
+    """A look per number of steps, for figures with one line for each; no speculation is black."""
+    colours = matplotlib.colormaps["cividis"]
+    found = {}
+    for i, one in enumerate(steps):
+        colour = "black" if one == 0 else to_hex(colours(0.88 * i / max(1, len(steps) - 1)))
+        found[one] = Look(colour, MARKERS[i % len(MARKERS)], "--" if one == 0 else "-")
+    return found
+
+
 def looks(profiles: Sequence[str]) -> dict[str, Look]:
     """A look per profile, by its place in the study, so that it is the same in every figure."""
     count = len(COLOURS)
@@ -107,7 +118,9 @@ STAGES = {
 }
 
 
-def figure(width_in: float, height_in: float, rows: int = 1, columns: int = 1, **kwargs: Any) -> tuple[Figure, Any]:
+def figure(
+    width_in: float, height_in: float, rows: int = 1, columns: int = 1, **kwargs: Any
+) -> tuple[Figure, Any]:
     """A figure at its final size and a rows x columns array of axes; no global state."""
     made = Figure(figsize=(width_in, height_in), layout="constrained")
     axes = made.subplots(rows, columns, squeeze=False, **kwargs)

@@ -8,9 +8,20 @@ import pandas as pd
 
 from quietgate.analyse.launches import launch_values
 from quietgate.draw.drawn import Material, NotDrawn
+from quietgate.draw.frames import each
 
 COLUMNS = ("kind", "cell", "steps", "nccl")
-NUMBERS = ("launch", "concurrency", "launches", "value", "low", "high", "nccl_verdict", "status", "failure_class")
+NUMBERS = (
+    "launch",
+    "concurrency",
+    "launches",
+    "value",
+    "low",
+    "high",
+    "nccl_verdict",
+    "status",
+    "failure_class",
+)
 
 
 def per_launch(material: Material, metric: str) -> pd.DataFrame:
@@ -61,18 +72,20 @@ def over_grid(material: Material, metric: str, concurrency: int | None = None) -
 
 def here_rows(launches: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Launch, concurrency and value of each row."""
-    for row in launches.itertuples(index=False):
-        yield {"launch": row.launch, "concurrency": row.concurrency, "value": row.value}
+    for row in each(launches):
+        yield {name: row[name] for name in ("launch", "concurrency", "value")}
 
 
-def _estimates(material: Material, metric: str) -> dict[tuple[str, int], tuple[float, float | None, float | None]]:
+def _estimates(
+    material: Material, metric: str
+) -> dict[tuple[str, int], tuple[float, float | None, float | None]]:
     """Value and interval by cell and concurrency; of several epochs the first that measured the cell."""
     frame = material.tables.get("estimates")
     if frame is None or "metric" not in frame:
         return {}
     frame = frame[(frame["metric"] == metric) & frame["value"].notna()].sort_values("epoch", kind="stable")
     found: dict[tuple[str, int], tuple[float, float | None, float | None]] = {}
-    for row in frame.to_dict("records"):
+    for row in each(frame):
         ends = [None if pd.isna(row[end]) else float(row[end]) for end in ("low", "high")]
         found.setdefault((row["cell"], int(row["concurrency"])), (float(row["value"]), ends[0], ends[1]))
     return found

@@ -1,0 +1,147 @@
+"""Figures of what the draft model is worth: acceptance by position, and the cost of a drafted token."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from quietgate.draw import captions
+from quietgate.draw.cycle import SOURCES
+from quietgate.draw.drawn import Drawn, Material, NotDrawn
+from quietgate.draw.frames import each, groups
+from quietgate.draw.lines import legend, legend_handles, steps_handles
+from quietgate.draw.style import COLUMN_IN, PAGE_IN, figure, steps_looks, whole_numbers
+from quietgate.study import command
+
+
+def acceptance(material: Material) -> Drawn:
+    """How often each drafted position is accepted, one line per number of steps."""
+    table = material.table(
+        "positions",
+        "no request has a histogram of accepted drafts (no speculation, or SGLang before 0.5.9)",
+    )
+    frame = _positions(material, table[table["concurrency"] == material.lowest])
+    keys = ["nccl", *material.axes]
+    parts = (
+        groups(frame, *keys, sort=False)
+        if material.axes
+        else [((key,), part) for key, part in groups(frame, "nccl", sort=False)]
+    )
+    parts.sort(key=lambda p: material.profiles.index(p[0][0]))
+    columns = min(len(parts), 3)
+    rows = math.ceil(len(parts) / columns)
+    made, axes = figure(
+        PAGE_IN if columns > 1 else COLUMN_IN, 0.3 + 2.2 * rows, rows, columns, sharex=True, sharey=True
+    )
+    looks = steps_looks(material.steps)
+    for axis, (key, part) in zip(axes.flat, parts, strict=False):
+        for one, line in groups(part, "steps"):
+            look = looks[int(one)]
+            axis.plot(line["position"], line["accepted"], marker=look.marker, color=look.colour, lw=0.9, ms=3)
+        named = [f"{a} {v}" for a, v in zip(material.axes, key[1:], strict=True)]
+        axis.set_title(", ".join([material.profile_label(str(key[0])), *named]))
+        axis.set_xlabel("drafted position")
+        whole_numbers(axis, range(1, int(frame["position"].max()) + 1))
+    for spare in list(axes.flat)[len(parts) :]:
+        spare.set_axis_off()
+    top = float(frame["accepted"].max())
+    axes[0][0].set_ylim(0, 1.02 if top > 0.8 else min(1.02, 1.1 * top))
+    legend(made, steps_handles(looks, sorted(int(s) for s in frame["steps"].unique())))
+    for row in axes:
+        row[0].set_ylabel("share of cycles accepted")
+    caption = captions.join(
+        "Share of cycles in which the draft at a position was accepted (with all before it), at"
+        f" {captions.streams(material.lowest)}, from the servers' own histograms over all timed requests. One"
+        " plus the sum over a line is its tokens per cycle; all at 1 would be the ceiling, steps + 1.",
+        f"Cycles per line: {int(frame.groupby('cell')['cycles'].first().min())} or more.",
+        captions.not_measured(material, ""),
+        captions.not_proved(material, ""),
+    )
+    return Drawn("acceptance", "Acceptance of drafted tokens by position", caption, made, frame)
+
+
+def _positions(material: Material, table: pd.DataFrame) -> pd.DataFrame:
+    """Shares over all launches of a cell, weighted by their cycles."""
+    if table.empty:
+        raise NotDrawn("no histogram of accepted drafts at the lowest concurrency")
+    table = table.assign(got=table["accepted"] * table["cycles"])
+    keys = ["cell", "steps", "nccl", *material.axes, "position"]
+    sums = table.groupby(keys, sort=False, dropna=False)[["got", "cycles"]].sum().reset_index()
+    sums["accepted"] = (sums["got"] / sums["cycles"]).astype(float)
+    return sums.drop(columns="got")
+
+
+def verify_cost(material: Material) -> Drawn:
+    """Target-verify time against the tokens it verifies, and what one more drafted token costs."""
+    stages = material.table("stages", "no launch has a profile of its cycles")
+    points = stages[stages["verify_ms"].notna()]
+    if points["steps"].nunique() < 2:
+        raise NotDrawn("verify times of fewer than two numbers of steps")
+    axes_of = {c["id"]: c["axes"] for c in material.study["cells"]}
+    frame = points[["cell", "steps", "nccl", *material.axes, "launch", "verify_ms", "verify_source"]].copy()
+    frame.insert(
+        5,
+        "verify_tokens",
+        [_verified(material, int(r["steps"]), axes_of[r["cell"]]) for r in each(points)],
+    )
+    plain = stages[(stages["steps"] == 0) & stages["decode_ms"].notna()]
+    made, axes = figure(COLUMN_IN, 2.5)
+    axis = axes[0][0]
+    fits, told = [], []
+    for nccl, look in material.looks.items():
+        mine, one = frame[frame["nccl"] == nccl], plain[plain["nccl"] == nccl]
+        if len(one):
+            axis.plot(
+                [1] * len(one), one["decode_ms"], look.marker, mfc="none", mec=look.colour, ms=5, mew=0.8
+            )
+        if mine.empty:
+            continue
+        for row in each(mine):
+            fill = "white" if material.hollow(row["cell"]) else look.colour
+            axis.plot(row["verify_tokens"], row["verify_ms"], look.marker, color=look.colour, mfc=fill, ms=3)
+        if mine["verify_tokens"].nunique() < 2:
+            continue
+        slope, start = np.polyfit(mine["verify_tokens"].astype(float), mine["verify_ms"].astype(float), 1)
+        x = np.array([1.0, float(frame["verify_tokens"].max())])
+        axis.plot(x, start + slope * x, color=look.colour, ls=look.line, zorder=1)
+        fits.append({"nccl": nccl, "ms_per_drafted_token": float(slope), "ms_at_no_token": float(start)})
+        told.append(f"{slope:.2g} ms under {nccl}")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("tokens verified per cycle")
+    axis.set_ylabel("target verify (ms)")
+    whole_numbers(axis, [1, *sorted(frame["verify_tokens"].unique())])
+    handles = legend_handles(material)
+    if len(plain):
+        handles.append(
+            Line2D([], [], ls="", marker="o", mfc="none", mec="black", ms=5, label="decode forward, 0 steps")
+        )
+    legend(made, handles)
+    frame = frame.merge(pd.DataFrame(fits), on="nccl", how="left") if fits else frame
+    caption = captions.join(
+        f"Target-verify time per cycle at {captions.streams(material.lowest)} against the tokens verified"
+        " (drafted tokens + 1), one marker per launch; larger open markers: a decode forward without"
+        " speculation, not part of the fit.",
+        f"Line: least squares; a drafted token costs {', '.join(told)}." if told else "",
+        f"Source: {_sources(points['verify_source'])}.",
+        captions.not_measured(material, ""),
+        captions.not_proved(material),
+    )
+    return Drawn("verify_cost", "What a drafted token costs to verify", caption, made, frame)
+
+
+def _verified(material: Material, steps: int, axes: dict[str, Any]) -> int:
+    """Tokens that one verify pass of the cell looks at."""
+    config = material.study["config"]
+    for name, value in axes.items():
+        flag = str(config["grid"]["axes"][name].get("flag", "")).replace("_", "-")
+        if flag == "speculative-num-draft-tokens" and value is not None:
+            return int(value)
+    return command.draft_tokens(dict(config), steps)
+
+
+def _sources(column: pd.Series) -> str:
+    return ", ".join(SOURCES.get(str(s), str(s)) for s in column.dropna().unique())

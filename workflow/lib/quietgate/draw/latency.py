@@ -1,0 +1,114 @@
+"""The distributions of the requests' latencies at every number of streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from quietgate.draw import captions
+from quietgate.draw.drawn import Drawn, Material, NotDrawn
+from quietgate.draw.frames import each, groups
+from quietgate.draw.lines import legend
+from quietgate.draw.style import PAGE_IN, figure
+
+_PERCENTILES = (5, 25, 50, 75, 95)
+_LATENCIES = (
+    ("ttft_ms", "time to first token (ms)"),
+    ("ms_per_token", "time per output token (ms)"),
+    ("end_to_end_s", "end to end (s)"),
+)
+
+
+def latency(material: Material) -> Drawn:
+    """Distributions of the requests' latencies at every concurrency, by steps and profile."""
+    table = material.table("requests", "no timed request was recorded")
+    table = table[table["ok"].astype(bool)]
+    table = table.assign(
+        ttft_ms=1000 * table["ttft_s"].astype(float),
+        ms_per_token=1000 / table["decode_tokens_per_s"].astype(float),
+    )
+    levels = sorted(int(c) for c in table["concurrency"].unique())
+    frame = _percentiles(material, table[table["concurrency"].isin(levels)])
+    made, axes = figure(PAGE_IN, 0.4 + 1.6 * len(_LATENCIES), len(_LATENCIES), len(levels), sharex=True)
+    gone = [c for c in material.study["cells"] if c["id"] not in set(frame["cell"])]
+    count = len(material.profiles)
+    width = 0.8 / count
+    for r, (name, label) in enumerate(_LATENCIES):
+        for c, level in enumerate(levels):
+            axis = axes[r][c]
+            here = frame[(frame["quantity"] == name) & (frame["concurrency"] == level)]
+            for i, nccl in enumerate(material.profiles):
+                mine = here[here["nccl"] == nccl]
+                x = mine["steps"].map(material.steps.index) + width * (i - (count - 1) / 2)
+                _boxes(axis, material, nccl, mine, x.to_numpy(dtype=float), 0.85 * width)
+            axis.set_ylim(bottom=0)
+            for cell in gone:
+                at = material.steps.index(cell["steps"]) + width * (
+                    material.profiles.index(cell["nccl"]) - (count - 1) / 2
+                )
+                axis.plot(
+                    at, 0.04, "kx", ms=3.5, mew=1.0, transform=axis.get_xaxis_transform(), clip_on=False
+                )
+            axis.set_xticks(range(len(material.steps)), [str(s) for s in material.steps])
+            if r == 0:
+                axis.set_title(captions.streams(level))
+            if r == len(_LATENCIES) - 1:
+                axis.set_xlabel("speculative steps")
+        axes[r][0].set_ylabel(label)
+    handles: list[Any] = [
+        Patch(
+            fc="white" if material.profile_label(n) != n else material.looks[n].colour,
+            ec="0.15" if material.profile_label(n) == n else material.looks[n].colour, lw=0.5,
+            hatch="" if i == 0 else "////", label=material.profile_label(n),
+        )
+        for i, n in enumerate(material.profiles)
+    ]  # fmt: skip
+    if gone:
+        handles.append(Line2D([], [], ls="", marker="x", color="black", ms=4, mew=1.0, label="failed cell"))
+    legend(made, handles)
+    spread = (int(frame["requests"].min()), int(frame["requests"].max()))
+    caption = captions.join(
+        "Latencies of the timed requests of all launches: box from the 25th to the 75th percentile with the"
+        f" median, whiskers from the 5th to the 95th; {spread[0]} to {spread[1]} requests per box. Time per"
+        " output token is the decode time after the first chunk over its tokens. Requests of one launch are"
+        " not independent: the spread is not the uncertainty of a cell.",
+        captions.not_measured(material),
+        captions.not_proved(material, "Open boxes"),
+    )
+    return Drawn("latency", "Latency distributions by number of streams", caption, made, frame)
+
+
+def _percentiles(material: Material, table: pd.DataFrame) -> pd.DataFrame:
+    keys = ["cell", "steps", "nccl", *material.axes, "concurrency"]
+    rows = []
+    for key, part in groups(table, *keys, sort=False):
+        for name, _ in _LATENCIES:
+            values = part[name].astype(float).dropna()
+            if values.empty:
+                continue
+            points = np.percentile(values, _PERCENTILES)
+            row = dict(zip(keys, key, strict=True)) | {"quantity": name, "requests": len(values)}
+            rows.append(row | {f"p{p}": float(v) for p, v in zip(_PERCENTILES, points, strict=True)})
+    if not rows:
+        raise NotDrawn("no timed request has latencies")
+    return pd.DataFrame(rows)
+
+
+def _boxes(
+    axis: Axes, material: Material, nccl: str, rows: pd.DataFrame, x: np.ndarray, width: float
+) -> None:
+    look = material.looks[nccl]
+    hatch = "" if material.profiles.index(nccl) == 0 else "////"
+    axis.vlines(x, rows["p5"], rows["p95"], color=look.colour, lw=0.8, zorder=2)
+    for at, row in zip(x, each(rows), strict=True):
+        open_ = material.hollow(row["cell"])
+        axis.bar(
+            at, row["p75"] - row["p25"], width, row["p25"], fc="white" if open_ else look.colour,
+            ec=look.colour if open_ else "0.15", lw=0.5, hatch=hatch, zorder=3,
+        )  # fmt: skip
+    axis.hlines(rows["p50"], x - width / 2, x + width / 2, color="black", lw=1.0, zorder=4)

@@ -1,0 +1,124 @@
+"""Throughput over the number of concurrent streams, and where speculation stops paying."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from quietgate.draw import captions
+from quietgate.draw.drawn import Drawn, Material, NotDrawn
+from quietgate.draw.frames import each, groups
+from quietgate.draw.lines import legend, steps_handles
+from quietgate.draw.style import GREY, PAGE_IN, figure, steps_looks
+from quietgate.draw.values import over_grid, panels
+
+METRIC = "output_tokens_per_s"
+
+
+def concurrency(material: Material) -> Drawn:
+    """Throughput over streams, and its ratio to no speculation with the crossover where that falls to 1."""
+    frame = over_grid(material, METRIC)
+    frame = frame[frame["kind"] == "cell"].drop(columns=["kind", "launch"])
+    levels = sorted(int(c) for c in frame["concurrency"].unique())
+    if len(levels) < 2:
+        raise NotDrawn("one concurrency level only")
+    frame = _with_ratio(material, frame)
+    parts = [
+        (", ".join(w for w in (material.profile_label(nccl), label) if w), part[part["nccl"] == nccl])
+        for label, part in panels(material, frame)
+        for nccl in material.profiles
+    ]
+    parts = [(label, part) for label, part in parts if part["value"].notna().any()]
+    against = bool(frame.loc[frame["steps"] > 0, "ratio_to_0_steps"].notna().any())
+    rows = 2 if against else 1
+    made, axes = figure(PAGE_IN, 0.3 + 2.1 * rows, rows, len(parts), sharex=True, sharey="row")
+    for i, (label, part) in enumerate(parts):
+        _lines(axes[0][i], material, part, "value")
+        axes[0][i].set_title(label)
+        if against:
+            axes[1][i].axhline(1.0, color=GREY, lw=0.8)
+            _lines(axes[1][i], material, part, "ratio_to_0_steps")
+            for value in part["crossover_streams"].dropna().unique():
+                axes[1][i].plot([value, value], [0.985, 1.015], color="black", lw=1.2, zorder=5)
+        axes[-1][i].set_xlabel("concurrent streams")
+        axes[-1][i].set_xscale("log", base=2)
+        axes[-1][i].xaxis.set_major_locator(FixedLocator(levels))
+        axes[-1][i].xaxis.set_minor_locator(NullLocator())
+        axes[-1][i].set_xticklabels([str(v) for v in levels])
+        axes[-1][i].set_xlim(levels[0] / 1.15, levels[-1] * 1.15)
+    axes[0][0].set_ylim(bottom=0)
+    axes[0][0].set_ylabel("output tok/s, all streams")
+    legend(made, steps_handles(steps_looks(material.steps), material.steps))
+    if against:
+        axes[1][0].set_ylabel("ratio to 0 steps")
+    caption = captions.join(
+        "Output tok/s (all completion tokens over the wall time of the pass) against the number of"
+        " closed-loop streams, one line per number of speculative steps.",
+        "Below: the ratio to 0 steps of the same profile; where a line crosses 1, speculation stops paying"
+        " (vertical mark, interpolated on log axes)."
+        if against
+        else "",
+        _crossover_sentence(frame) if against else "",
+        captions.launches(frame, dots=False),
+        captions.not_measured(material, ""),
+        captions.not_proved(material, ""),
+    )
+    return Drawn("concurrency", "Throughput by number of streams", caption, made, frame)
+
+
+def _with_ratio(material: Material, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with each value over that of 0 steps, else alike; and every cell's crossover."""
+    base = [row for row in each(frame) if row["steps"] == 0]
+    exact = {(r["nccl"], r["concurrency"], *(r[a] for a in material.axes)): r["value"] for r in base}
+    # Axes that exist only under speculation share one cell without it.
+    shared = {(r["nccl"], r["concurrency"]): r["value"] for r in reversed(base)}
+    ratios = []
+    for row in each(frame):
+        key = (row["nccl"], row["concurrency"])
+        plain = exact.get((*key, *(row[a] for a in material.axes)), shared.get(key, math.nan))
+        ratios.append(row["value"] / plain)
+    frame = frame.assign(ratio_to_0_steps=ratios)
+    crossovers = {
+        cell: crossover(part["concurrency"].tolist(), part["ratio_to_0_steps"].tolist())
+        for cell, part in groups(frame[frame["steps"] > 0].sort_values("concurrency"), "cell")
+    }
+    found = [crossovers.get(c) for c in frame["cell"]]
+    return frame.assign(crossover_streams=np.array(found, dtype=float))
+
+
+def crossover(streams: list[int], ratios: list[float]) -> float | None:
+    """The number of streams at which the ratio last falls to 1, log-interpolated; None if it never does."""
+    known = [(s, r) for s, r in zip(streams, ratios, strict=True) if r == r]
+    found = None
+    for (s0, r0), (s1, r1) in itertools.pairwise(known):
+        if r0 > 1 >= r1:
+            share = math.log(r0) / (math.log(r0) - math.log(r1))
+            found = math.exp(math.log(s0) + share * (math.log(s1) - math.log(s0)))
+    return found
+
+
+def _lines(axis: Axes, material: Material, part: pd.DataFrame, column: str) -> None:
+    looks = steps_looks(material.steps)
+    for one, line in groups(part.sort_values("concurrency"), "steps"):
+        line = line[line[column].notna()]
+        if line.empty or (column == "ratio_to_0_steps" and one == 0):
+            continue
+        look = looks[int(one)]
+        axis.plot(
+            line["concurrency"], line[column],
+            marker=look.marker, ms=3, lw=0.9, color=look.colour, ls=look.line,
+            mfc="white" if material.hollow(line["cell"].iloc[0]) else look.colour,
+        )  # fmt: skip
+
+
+def _crossover_sentence(frame: pd.DataFrame) -> str:
+    cells = frame[frame["steps"] > 0].drop_duplicates("cell")
+    told = [f"{r['cell']} {r['crossover_streams']:.2g}" for r in each(cells) if r["crossover_streams"] > 0]
+    if not told:
+        return "No line crosses 1 within the streams measured."
+    return f"Crossovers (streams): {', '.join(told)}."
