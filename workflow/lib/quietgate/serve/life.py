@@ -243,6 +243,7 @@ def kill_below(instance: str, reap: Callable[[], object]) -> bool:
         send_all(left, signal.SIGKILL)
         wait_for_signal(0.02)
         reap()
+    reap()  # who died after the last call counts as gone already, and its status is wanted
     return forced
 
 
