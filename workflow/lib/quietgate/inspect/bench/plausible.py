@@ -116,8 +116,9 @@ def repeated(results: list[Result]) -> list[str]:
     rates = [r["output_tokens_per_s"] for r in results if r["output_tokens_per_s"]]
     same = {(r.get("backend"), r["completed"], r["max_concurrency"], r.get("input_tokens")) for r in results}
     if len(rates) > 1 and len(same) == 1 and results[0]["completed"]:
+        spread = max(rates) / min(rates) - 1
         notes.append(
-            f"{len(rates)} runs of the same size differ by {max(rates) / min(rates) - 1:.1%} in output tok/s; "
+            f"{len(rates)} runs of the same size differ by {spread:.1%} in output tok/s; "
             "the first may be cold: compare medians of warm runs"
         )
     elif len(results) == 1 and results[0]["completed"]:

@@ -1,0 +1,251 @@
+"""What stands before the server's own command: env, nohup, numactl, docker run, srun, a shell in a string."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from quietgate.study import shell_words
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
+# Wrappers that change nothing the server's command line shows.
+_TRANSPARENT = {"nohup", "exec", "setsid", "time", "stdbuf", "unbuffer", "command"}
+# Wrappers that are part of how the server runs: they stay in front of it.
+_KEPT = {
+    "numactl",
+    "taskset",
+    "nice",
+    "ionice",
+    "chrt",
+    "uv",
+    "conda",
+    "poetry",
+    "pixi",
+    "rye",
+    "nsys",
+    "torchrun",
+}
+_CONTAINERS = {"docker", "podman", "nerdctl"}
+_IMAGE_RUNNERS = {"apptainer", "singularity", "enroot"}
+_SHELLS = {"bash", "sh", "zsh", "dash"}
+# Docker's options without a value; every other one takes the next word.
+_BARE = {
+    "detach", "interactive", "tty", "rm", "privileged", "init", "publish-all", "read-only", "no-healthcheck",
+    "oom-kill-disable", "sig-proxy", "nv", "rocm", "cleanenv", "containall", "contain", "fakeroot", "no-home",
+    "writable", "writable-tmpfs",
+}  # fmt: skip
+_BARE_SHORT = set("ditP")
+
+
+@dataclass
+class Launch:
+    """A server's command, freed of what stands around it.
+
+    Attributes:
+        line: where it starts in the file.
+        words: the command: interpreter, entry, flags.
+        environment: variables set for it.
+        unset: variables removed for it.
+        folder: its working folder, or None.
+        notes: what was dropped or cannot be known.
+    """
+
+    line: int
+    words: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    unset: list[str] = field(default_factory=list)
+    folder: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def server_launches(command: shell_words.Command) -> list[Launch]:
+    """The SGLang servers that a command starts; none for any other command."""
+    launch = Launch(
+        command.line,
+        list(command.words),
+        {**command.environment, **command.assignments},
+        list(command.unset),
+        command.folder,
+    )
+    return _unwrap(launch)
+
+
+def is_server(words: list[str]) -> bool:
+    """Is this (the rest of) a command line that starts an SGLang server?"""
+    return server_at(words) is not None
+
+
+def server_at(words: list[str]) -> int | None:
+    """Index of the word behind which the server's flags begin (launch_server, or serve), or None."""
+    for i, word in enumerate(words):
+        if word == "sglang.launch_server" or word.endswith("/launch_server.py") or word == "launch_server.py":
+            return i
+        if PurePosixPath(word).name == "sglang" and words[i + 1 : i + 2] == ["serve"]:
+            return i + 1
+        if word.startswith("--") and i:
+            break
+    return None
+
+
+def _unwrap(launch: Launch) -> list[Launch]:
+    words = launch.words
+    while words:
+        name = PurePosixPath(words[0]).name
+        if found := _ASSIGNMENT.fullmatch(words[0]):
+            launch.environment[found[1]] = found[2]
+            words = words[1:]
+        elif name == "env":
+            words = _env(words[1:], launch)
+        elif name == "sudo":
+            launch.notes.append("sudo is left out: the server runs as the user who starts the workflow")
+            words = _after_options(words[1:], {"-u", "-g", "-h", "-p"})
+        elif name == "timeout":
+            launch.notes.append(
+                f"`timeout {words[1] if len(words) > 1 else ''}` is left out: the workflow ends the server"
+            )
+            words = _after_options(words[1:], {"-k", "-s"})[1:]
+        elif name in _TRANSPARENT:
+            words = _after_options(words[1:], set())
+        elif name in _CONTAINERS:
+            return _container(words, launch)
+        elif name in _IMAGE_RUNNERS:
+            words = _image(words, launch)
+        elif name in ("srun", "mpirun", "mpiexec"):
+            launch.notes.append(f"{name} and its options are left out: the workflow starts the server itself")
+            at = next(
+                (i for i, w in enumerate(words) if i and _starts(words[i:]) and not w.startswith("-")), None
+            )
+            words = words[at:] if at else []
+        elif name in _SHELLS and any(re.fullmatch(r"-\w*c", w) for w in words[1:3]):
+            return _inner(words, launch)
+        elif name == "ssh":
+            launch.notes.append(
+                f"`{' '.join(words[:2])}` is left out: the workflow starts the server on its own machine"
+            )
+            return _inner(["sh", "-c", " ".join(words[2:])], launch)
+        else:
+            break
+    launch.words = words
+    if words and PurePosixPath(words[0]).name in _KEPT and is_server(_past_kept(words)):
+        return [launch]
+    return [launch] if is_server(words) else []
+
+
+def _starts(words: list[str]) -> bool:
+    name = PurePosixPath(words[0]).name
+    return name.startswith("python") or name in {"sglang", "env", *_SHELLS, *_IMAGE_RUNNERS, *_CONTAINERS}
+
+
+def _past_kept(words: list[str]) -> list[str]:
+    for i, word in enumerate(words):
+        if i and (PurePosixPath(word).name.startswith("python") or PurePosixPath(word).name == "sglang"):
+            return words[i:]
+    return words
+
+
+def _env(words: list[str], launch: Launch) -> list[str]:
+    while words:
+        if words[0] in ("-u", "--unset") and len(words) > 1:
+            launch.unset.append(words[1])
+            launch.environment.pop(words[1], None)
+            words = words[2:]
+        elif words[0].startswith("--unset="):
+            launch.unset.append(words[0].partition("=")[2])
+            words = words[1:]
+        elif words[0] in ("-i", "-", "--ignore-environment"):
+            launch.notes.append("`env -i`: the workflow keeps the rest of the environment it was started in")
+            words = words[1:]
+        elif found := _ASSIGNMENT.fullmatch(words[0]):
+            launch.environment[found[1]] = found[2]
+            words = words[1:]
+        else:
+            break
+    return words
+
+
+def _after_options(words: list[str], with_value: set[str]) -> list[str]:
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in with_value else words[1:]
+    return words
+
+
+def _container(words: list[str], launch: Launch) -> list[Launch]:
+    """docker run|exec: -e inside, image or container named, the rest of its options dropped."""
+    tool = words[0]
+    at = next((i for i, w in enumerate(words) if w in ("run", "exec")), None)
+    if at is None:
+        return []
+    # Variables before `docker` are those of the docker client; only -e reaches the server.
+    outside = launch.environment
+    launch.environment = {}
+    rest = words[at + 1 :]
+    entrypoint = None
+    while rest and rest[0].startswith("-"):
+        option, equals, attached = rest[0].partition("=")
+        long = option.startswith("--")
+        name = option.lstrip("-")
+        bare = name in _BARE if long else set(name) <= _BARE_SHORT
+        value = attached if equals else "" if bare else (rest[1] if len(rest) > 1 else "")
+        rest = rest[1:] if equals or bare else rest[2:]
+        if name in ("e", "env"):
+            _container_variable(value, outside, launch)
+        elif name == "env-file":
+            launch.notes.append(f"--env-file {value}: its variables are not read; add them to server.env")
+        elif name in ("w", "workdir"):
+            launch.folder = value
+        elif name == "entrypoint":
+            entrypoint = value
+    image, rest = (rest[0], rest[1:]) if rest else ("", [])
+    launch.notes.append(
+        f"{tool} {words[at]} {image}: the server ran inside that container; run the workflow inside it too, or "
+        "name an interpreter with the same SGLang in server.python (paths are the container's)"
+    )
+    launch.words = [entrypoint, *rest] if entrypoint else rest
+    return _unwrap(launch)
+
+
+def _container_variable(value: str, outside: dict[str, str], launch: Launch) -> None:
+    name, equals, text = value.partition("=")
+    if equals:
+        launch.environment[name] = text
+    elif name in outside:
+        launch.environment[name] = outside[name]
+    else:
+        launch.notes.append(
+            f"-e {name}: its value came from the shell that ran docker; write it in server.env"
+        )
+
+
+def _image(words: list[str], launch: Launch) -> list[str]:
+    """apptainer exec IMAGE command: variables by --env, the image named."""
+    rest = words[2:]
+    while rest and rest[0].startswith("-"):
+        option, equals, attached = rest[0].partition("=")
+        bare = option.lstrip("-") in _BARE
+        value = attached if equals else "" if bare else (rest[1] if len(rest) > 1 else "")
+        rest = rest[1:] if equals or bare else rest[2:]
+        if option == "--env":
+            for pair in value.split(","):
+                _container_variable(pair, launch.environment, launch)
+    if rest:
+        launch.notes.append(
+            f"{words[0]} {rest[0]}: the server ran inside that image; run the workflow inside it too"
+        )
+    return rest[1:]
+
+
+def _inner(words: list[str], launch: Launch) -> list[Launch]:
+    """bash -c "...": the commands of the string, with the variables around it."""
+    at = next(i for i, w in enumerate(words) if i and re.fullmatch(r"-\w*c", w))
+    script = shell_words.read(words[at + 1] if len(words) > at + 1 else "")
+    found: list[Launch] = []
+    for command in script.commands:
+        command.environment = {**launch.environment, **command.environment}
+        command.unset = [*launch.unset, *command.unset]
+        command.folder = command.folder or launch.folder
+        command.line = launch.line
+        for inner in server_launches(command):
+            inner.notes = [*launch.notes, *script.notes, *inner.notes]
+            found.append(inner)
+    return found
