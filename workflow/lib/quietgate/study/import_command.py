@@ -98,7 +98,8 @@ def _config(path: Path, nodes: list[Launch], notes: list[str]) -> Config:
         _several_nodes(server, nodes, flags, notes)
     elif str(args.get("nnodes", "1")) not in ("1", "None"):
         notes.append(
-            f"one of {args['nnodes']} nodes: the other nodes' commands are not in the file; add them as server.nodes"
+            f"one of {args['nnodes']} nodes: the commands of the others are not in the file; "
+            "add them as server.nodes"
         )
     if speculative:
         server["speculative"] = speculative
@@ -211,8 +212,8 @@ def _speculation(found: Config, others: Config, notes: list[str]) -> tuple[Confi
         section["draft_model_path"] = str(found["draft_model_path"])
     if not isinstance(steps, int):
         notes.append(
-            f"--speculative-algorithm {algorithm} without a number of steps: SGLang would choose steps, topk and "
-            "draft tokens itself; grid.steps [3] is a guess, write yours"
+            f"--speculative-algorithm {algorithm} without a number of steps: SGLang would choose steps, "
+            "topk and draft tokens itself; grid.steps [3] is a guess, write yours"
         )
         steps = 3
     for key, flag in (
@@ -253,7 +254,8 @@ def _pitfalls(args: Config, notes: list[str]) -> None:
     limit = args.get("cuda-graph-max-bs", args.get("cuda_graph_max_bs"))
     if isinstance(limit, int) and limit < 8:
         notes.append(
-            f"--cuda-graph-max-bs {limit}: with more than {limit} requests decode runs without CUDA graphs, slowly"
+            f"--cuda-graph-max-bs {limit}: with more than {limit} requests at once decode runs without "
+            "CUDA graphs, much slower"
         )
 
 

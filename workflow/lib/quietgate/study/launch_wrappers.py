@@ -198,8 +198,8 @@ def _container(words: list[str], launch: Launch) -> list[Launch]:
             entrypoint = value
     image, rest = (rest[0], rest[1:]) if rest else ("", [])
     launch.notes.append(
-        f"{tool} {words[at]} {image}: the server ran inside that container; run the workflow inside it too, or "
-        "name an interpreter with the same SGLang in server.python (paths are the container's)"
+        f"{tool} {words[at]} {image}: the server ran inside that container; run the workflow inside it "
+        "too, or name an interpreter with the same SGLang in server.python (paths are the container's)"
     )
     launch.words = [entrypoint, *rest] if entrypoint else rest
     return _unwrap(launch)

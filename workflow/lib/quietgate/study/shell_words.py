@@ -347,8 +347,8 @@ class _Reader:
             if found["default"] is not None:
                 return found["default"]
             self.note(
-                f"line {line}: {found[0]} comes from your shell and is not known here; it is left as written: "
-                "put its value in its place"
+                f"line {line}: {found[0]} comes from your shell and is not known here; it is left as "
+                "written, put its value in its place"
             )
             return found[0]
 
