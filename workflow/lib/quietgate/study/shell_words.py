@@ -334,10 +334,17 @@ class _Reader:
         return [w for w in words if w or quoted]
 
     def _substituted(self, text: str, line: int) -> str:
-        if _SUBSTITUTION.search(text):
-            self.note(f"line {line}: command substitution {text!r} is not run; write its value")
-            return text
+        """Variables replaced by their values; a command substitution stays as written."""
+        out, start = "", 0
+        while found := _SUBSTITUTION.search(text, start):
+            end = _substitution_end(text, found.start())
+            out += self._with_variables(text[start : found.start()], line)
+            out += text[found.start() : end]
+            self.note(f"line {line}: {text[found.start() : end]} is not run; put its value in its place")
+            start = end
+        return out + self._with_variables(text[start:], line)
 
+    def _with_variables(self, text: str, line: int) -> str:
         def value(found: re.Match[str]) -> str:
             name = found["bare"] or found["braced"]
             if found.start() and text[found.start() - 1] == "\\":
