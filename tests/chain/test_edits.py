@@ -63,7 +63,10 @@ def test_benchmark_settings(done):
 def test_grown_grid(done):
     done.edit(grid__steps=[0, 2, 3])
     ran = once_and_done(done)
-    assert {rule: ran.get(rule) for rule in SERVER_BOUND} == dict.fromkeys(SERVER_BOUND, 1)
+    # The new cell and, in the new epoch, a launch of the reference of its own.
+    assert {rule: ran.get(rule) for rule in SERVER_BOUND} == dict.fromkeys(SERVER_BOUND, 2)
+    assert done.record("steps-3_nccl-default", "benchmark", "l2")["status"] == "passed"
+    assert done.record("steps-0_nccl-default", "benchmark", "l2")["status"] == "passed"
     assert ran["collect"] == 1
 
 

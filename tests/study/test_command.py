@@ -12,8 +12,45 @@ from quietgate.study.plan import command_lines
 KIMI = Path(__file__).parents[2] / "config" / "kimi-k2.5-eagle3.yaml"
 
 # The launch of the hand-run study at 2 steps with its tuned NCCL profile, as its author typed it.
-PUBLISHED_ENV = ["NCCL_PROTO=LL", "NCCL_ALGO=Ring", "NCCL_P2P_LEVEL=SYS", "NCCL_MAX_NCHANNELS=16", "NCCL_BUFFSIZE=16777216", "NCCL_NTHREADS=512", "EAGLE3_PROFILE=1", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"]
-PUBLISHED_ARGV = ["~/ml-env/bin/python3", "-m", "sglang.launch_server", "--model-path", "/shared/kimi-k2.5-int4", "--trust-remote-code", "--tp-size", "8", "--mem-fraction-static", "0.88", "--host", "0.0.0.0", "--port", "8000", "--num-continuous-decode-steps", "4", "--disable-custom-all-reduce", "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "/data/eagle3/output_100k_sglang/4", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "3", "--speculative-num-steps", "2"]
+PUBLISHED_ENV = [
+    "NCCL_PROTO=LL",
+    "NCCL_ALGO=Ring",
+    "NCCL_P2P_LEVEL=SYS",
+    "NCCL_MAX_NCHANNELS=16",
+    "NCCL_BUFFSIZE=16777216",
+    "NCCL_NTHREADS=512",
+    "EAGLE3_PROFILE=1",
+    "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1",
+]
+PUBLISHED_ARGV = [
+    "~/ml-env/bin/python3",
+    "-m",
+    "sglang.launch_server",
+    "--model-path",
+    "/shared/kimi-k2.5-int4",
+    "--trust-remote-code",
+    "--tp-size",
+    "8",
+    "--mem-fraction-static",
+    "0.88",
+    "--host",
+    "0.0.0.0",
+    "--port",
+    "8000",
+    "--num-continuous-decode-steps",
+    "4",
+    "--disable-custom-all-reduce",
+    "--speculative-algorithm",
+    "EAGLE3",
+    "--speculative-draft-model-path",
+    "/data/eagle3/output_100k_sglang/4",
+    "--speculative-eagle-topk",
+    "1",
+    "--speculative-num-draft-tokens",
+    "3",
+    "--speculative-num-steps",
+    "2",
+]
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +147,7 @@ def test_axes_over_flags_and_variables(base):
     assert process["argv"][5:7] == ["--tp-size", "1"], "the study's own place of the flag is kept"
     assert "--disable-custom-all-reduce" in process["argv"]
     assert process["env"]["NCCL_SHM_DISABLE"] == "1"
-    off = study.resolved(Cell(2, "ll-ring", {"tp": 1, "custom-ar": False, "shm": None}))[
-        "processes"
-    ][0]
+    off = study.resolved(Cell(2, "ll-ring", {"tp": 1, "custom-ar": False, "shm": None}))["processes"][0]
     assert "--disable-custom-all-reduce" not in off["argv"]
     assert "NCCL_SHM_DISABLE" not in off["env"]
     assert "NCCL_SHM_DISABLE" in off["unset"]

@@ -50,6 +50,7 @@ def load_study():
     try:
         study = Study.from_config(dict(config), source)
         study.digests(study.reference)
+        study.history = resume.history_of(Path("results", study.name))
         return study
     except BadInput as error:
         refuse(error)

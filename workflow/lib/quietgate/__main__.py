@@ -93,9 +93,11 @@ def _import_command(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> int:
     from quietgate.study import Study
     from quietgate.study.plan import lines
+    from quietgate.study.resume import history_of
 
     study = Study.from_file(args.config)
     results = args.results or Path("results") / study.name
+    study.history = history_of(results)
     for line in lines(study, results, detail=not args.brief):
         print(line)
     return 0

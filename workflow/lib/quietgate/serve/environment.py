@@ -48,10 +48,18 @@ def environment(
     values: Mapping[str, str],
     instance: str,
 ) -> dict[str, str]:
-    """Inherited variables less the dropped and unset ones, then the study's, the slot's, ours."""
+    """Inherited variables less the dropped and unset ones, then the study's, the slot's, ours.
+
+    In a value, `{inherited}` is what that variable was before, for lists such as PYTHONPATH.
+    """
     absent = {*dropped(inherited, drop, keep), *unset, *_PRIVATE}
     found = {name: value for name, value in inherited.items() if name not in absent}
-    found |= {name: fill(str(value), values) for name, value in env.items()}
+    found |= {
+        name: fill(str(value), {**values, "inherited": found.get(name, "")}).strip(":")
+        if "{inherited}" in str(value)
+        else fill(str(value), values)
+        for name, value in env.items()
+    }
     return found | dict(slot_env) | {MARKER: instance}
 
 

@@ -40,35 +40,30 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
     live, _ = gated(place)
     settings = place.study.config["benchmark"]
     chosen = workload.prompts_of(place)
-    summaries, windows, lines = [], [], []
-    with lease.hold(live, "benchmark") as held:
-        for concurrency in sorted(settings["concurrency"]):
-            for repeat in range(1, settings["repeats"] + 1):
-                held.check()
-                flushed = passes.flush_cache(live.base_url)
-                before = stages.snapshot(live.base_url)
-                result = passes.run(
-                    live.base_url, chosen, workload.sampling(place),
-                    concurrency=concurrency, repeat=repeat,
-                    timeout_s=settings["request_timeout_s"], stall_s=settings["stall_timeout_s"],
-                    check=held.check,
-                )  # fmt: skip
-                after = stages.snapshot(live.base_url)
-                held.check()
-                windows.append(stages.window(before, after, result.wall_s, concurrency, repeat))
-                lines += [json.dumps(r, ensure_ascii=False) for r in result.requests]
-                summary = passes.summarise(
-                    result.requests, concurrency, repeat,
-                    result.wall_s, result.client_cpu_s, flushed,
-                )  # fmt: skip
-                summaries.append(summary)
-                place.say(_told(summary))
-    write_atomic(place.folder / "requests.jsonl", "".join(f"{line}\n" for line in lines))
-    own = {
-        "source": next((w["source"] for w in windows if w.get("source")), None),
-        "why": next((w["why"] for w in windows if w.get("why")), None),
-        "windows": windows,
-    }
+    summaries: list[dict[str, Any]] = []
+    windows: list[dict[str, Any]] = []
+    lines: list[str] = []
+    try:
+        with lease.hold(live, "benchmark") as held:
+            for concurrency in sorted(settings["concurrency"]):
+                for repeat in range(1, settings["repeats"] + 1):
+                    held.check()
+                    flushed = passes.flush_cache(live.base_url)
+                    before = stages.snapshot(live.base_url)
+                    result = passes.run(
+                        live.base_url, chosen, workload.sampling(place),
+                        concurrency=concurrency, repeat=repeat, check=held.check,
+                        timeout_s=settings["request_timeout_s"], stall_s=settings["stall_timeout_s"],
+                    )  # fmt: skip
+                    after = stages.snapshot(live.base_url)
+                    lines += [json.dumps(r, ensure_ascii=False) for r in result.requests]
+                    windows.append(stages.window(before, after, result.wall_s, concurrency, repeat))
+                    summaries.append(_summary(result, concurrency, repeat, flushed))
+                    place.say(_told(summaries[-1]))
+    finally:
+        # Also of a launch that fails here: its raw requests say why.
+        write_atomic(place.folder / "requests.jsonl", "".join(f"{line}\n" for line in lines))
+    own = stages.record(windows)
     place.write(BENCHMARK, "passed", started, live.instance, own, kind="stages", file="stages.json")
     bad = [s for s in summaries if s["status"] != "passed"]
     if bad:
@@ -79,10 +74,15 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
     return live.instance, {
         "settings": settings,
         "passes": summaries,
-        "warm_up": None,
         "prompts_sha256": sha256(place.study.prompts_path),
         "requests_sha256": sha256(place.folder / "requests.jsonl"),
     }
+
+
+def _summary(result: passes.PassResult, concurrency: int, repeat: int, flushed: bool) -> dict[str, Any]:
+    return passes.summarise(
+        result.requests, concurrency, repeat, result.wall_s, result.client_cpu_s, flushed
+    )  # fmt: skip
 
 
 def _told(summary: dict[str, Any]) -> str:

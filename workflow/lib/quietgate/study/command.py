@@ -14,6 +14,8 @@ from typing import Any
 # Where the embedded server and its models live, relative to the run's working folder.
 EMBEDDED_ENV = "resources/sglang-cpu"
 EMBEDDED_MODELS = "resources/tiny-models"
+# The per-cycle timer, an SGLang plugin that is found through PYTHONPATH.
+TIMER = "workflow/timer"
 EMBEDDED_REQUIREMENTS = "envs/sglang-cpu.txt"
 EMBEDDED_LAUNCHER = "workflow/embedded/serve_cpu.py"
 
@@ -161,7 +163,7 @@ def resolve(
     return {
         "processes": processes,
         "workflow_argv": _workflow_argv(config, flags),
-        "workflow_env": _workflow_env(config, env),
+        "workflow_env": _workflow_env(config, env, basedir),
     }
 
 
@@ -206,7 +208,7 @@ def _workflow_argv(config: dict[str, Any], flags: dict[str, Any]) -> list[str]:
     return [*tokens(added), "--host", "127.0.0.1", "--port", "{port}"]
 
 
-def _workflow_env(config: dict[str, Any], study_env: dict[str, Any]) -> dict[str, str]:
+def _workflow_env(config: dict[str, Any], study_env: dict[str, Any], basedir: str) -> dict[str, str]:
     added = {
         # setproctitle would wipe /proc/<pid>/environ, the proof that a rank got its variables.
         "SPT_NOENV": "1",
@@ -221,4 +223,10 @@ def _workflow_env(config: dict[str, Any], study_env: dict[str, Any]) -> dict[str
         # CUDA events around draft, verify and extend; there are none on a CPU.
         added["SGLANG_ENABLE_METRICS_DEVICE_TIMER"] = "1"
     # The study's own word about NCCL's log level stands; its file must be where the gate reads it.
-    return {k: v for k, v in added.items() if k not in study_env or k == "NCCL_DEBUG_FILE"}
+    added = {k: v for k, v in added.items() if k not in study_env or k == "NCCL_DEBUG_FILE"}
+    if str(study_env.get("EAGLE3_PROFILE", "0")) not in ("", "0"):
+        # SGLang knows no such variable: the per-cycle timer takes it, found through the path.
+        before = study_env.get("PYTHONPATH", "{inherited}")
+        added["PYTHONPATH"] = f"{Path(basedir) / TIMER}:{before}"
+        added["QUIETGATE_CYCLES"] = "{instance_dir}/cycles.%p.jsonl"
+    return added

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,18 +69,17 @@ def study_warnings(study: Study) -> list[str]:
 
 def _head(study: Study) -> Iterator[str]:
     config = study.config
-    yield f"Study {study.name} ({study.source})" + (
-        f": {config['title']}" if config["title"] else ""
-    )
+    yield f"Study {study.name} ({study.source})" + (f": {config['title']}" if config["title"] else "")
     yield (
         f"{len(study.cells)} cells x {config['replicates']} launch(es) = {len(study.launches)} launches; "
         f"per launch {config['benchmark']['repeats']} repeat(s) at concurrency "
         + ", ".join(map(str, sorted(config["benchmark"]["concurrency"])))
     )
     yield f"Order (seed {config['seed']}, randomised complete blocks):"
-    for block in range(1, config["replicates"] + 1):
-        cells = [x.cell.id for x in study.launches if x.block == block]
-        yield f"  l{block}: " + ", ".join(cells)
+    for block, launches in itertools.groupby(study.launches, key=lambda x: x.block):
+        found = list(launches)
+        later = f" (epoch {found[0].epoch})" if found[0].epoch > 1 else ""
+        yield f"  l{block}{later}: " + ", ".join(x.cell.id for x in found)
 
 
 def command_lines(study: Study, cell: Cell) -> Iterator[str]:
@@ -141,9 +141,7 @@ def _state(study: Study, results: Path) -> Iterator[str]:
         present = _present(study, results, launch)
         if launch in redo:
             continue
-        (new if present == 0 else kept if present == len(chain(study)) else unfinished).append(
-            launch
-        )
+        (new if present == 0 else kept if present == len(chain(study)) else unfinished).append(launch)
     yield f"Kept {len(kept)}, new {len(new)}, unfinished {len(unfinished)}, stale {len(redo)}"
     for launch in unfinished:
         yield f"  unfinished: {launch.cell.id} {launch.id}"

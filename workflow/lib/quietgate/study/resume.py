@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate.files import digest, read_json
+from quietgate.study.epochs import Asked
 from quietgate.study.stages import (
     Stage,
     chain,
@@ -60,12 +61,19 @@ def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> 
     return redo
 
 
+def history_of(results: Path) -> tuple[Asked, ...]:
+    """The launches that the study in this folder had asked for, if it was finished; else none."""
+    old = read_json(results / "study.json")
+    listed = old.get("launches", []) if isinstance(old, dict) else []
+    asked = tuple(Asked(x["cell"], x["block"], x.get("epoch", 1)) for x in listed)
+    finished = all((results / "cells" / a.cell / f"l{a.block}" / "exit.json").exists() for a in asked)
+    return asked if finished else ()
+
+
 CHANGED = "made under another configuration or version"
 
 
-def _first_bad(
-    study: Study, results: Path, launch: Launch, retry: bool
-) -> tuple[Stage, str] | None:
+def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tuple[Stage, str] | None:
     folder = launch_folder(results, launch)
     for stage in chain(study):
         path = folder / stage.record

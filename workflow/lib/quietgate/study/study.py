@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import random
 import re
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from quietgate.errors import BadConfig
 from quietgate.files import digest, read_json, sha256, write_json
 from quietgate.study import command
 from quietgate.study.config import Config, load, resolve
+from quietgate.study.epochs import Asked, lay_out
 
 PROMPTS = Path(__file__).parents[3] / "prompts" / "default.jsonl"
 BASEDIR = str(Path(__file__).parents[4])
@@ -65,17 +67,23 @@ class Study:
     Attributes:
         config: the config with every default filled in.
         source: the file(s) it came from, for messages.
+        history: the launches that a finished study of this name had asked for (see `epochs`).
     """
 
-    def __init__(self, config: Config, source: str = "config", basedir: str = BASEDIR):
+    def __init__(
+        self,
+        config: Config,
+        source: str = "config",
+        basedir: str = BASEDIR,
+        history: tuple[Asked, ...] = (),
+    ):
         self.config = config
         self.source = source
         self.basedir = basedir
+        self.history = history
         self._digests: dict[str, dict[str, str]] = {}
         if len({c.id for c in self.cells}) < len(self.cells):
-            raise BadConfig(
-                [f"{source}: grid: two cells have the same folder name; change a value"]
-            )
+            raise BadConfig([f"{source}: grid: two cells have the same folder name; change a value"])
 
     @classmethod
     def from_config(cls, config: Config, source: str = "config") -> Study:
@@ -93,11 +101,17 @@ class Study:
         frozen = read_json(path)
         if frozen is None:
             raise BadConfig([f"{path}: missing; run snakemake, not the step by itself"])
-        return cls(frozen["config"], frozen["source"], frozen["basedir"])
+        history = tuple(Asked(*asked) for asked in frozen["history"])
+        return cls(frozen["config"], frozen["source"], frozen["basedir"], history)
 
     def freeze(self, path: Path) -> None:
         """Write the resolved config for the jobs of this run; untouched when nothing changed."""
-        frozen = {"config": self.config, "source": self.source, "basedir": self.basedir}
+        frozen = {
+            "config": self.config,
+            "source": self.source,
+            "basedir": self.basedir,
+            "history": [[a.cell, a.block, a.epoch] for a in self.history],
+        }
         if read_json(path) != frozen:
             write_json(path, frozen)
 
@@ -135,11 +149,13 @@ class Study:
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Every launch in run order: randomised complete blocks, one launch of every cell per block."""
+        by_id = {c.id: c for c in self.cells}
+        asked = lay_out(list(by_id), self.reference.id, self.config["replicates"], self.history)
         order = []
-        for block in range(1, self.config["replicates"] + 1):
-            cells = list(self.cells)
-            random.Random(f"{self.config['seed']}/{block}").shuffle(cells)
-            order += [Launch(cell, block) for cell in cells]
+        for block, members in itertools.groupby(asked, key=lambda a: a.block):
+            launches = [Launch(by_id[a.cell], block, a.epoch) for a in members]
+            random.Random(f"{self.config['seed']}/{block}").shuffle(launches)
+            order += launches
         return tuple(order)
 
     @cached_property
@@ -149,8 +165,7 @@ class Study:
         steps = named.get("steps", 0 if 0 in grid["steps"] else grid["steps"][0])
         nccl = named.get("nccl", grid["nccl"][0])
         axes = {
-            name: named.get("axes", {}).get(name, axis["values"][0])
-            for name, axis in grid["axes"].items()
+            name: named.get("axes", {}).get(name, axis["values"][0]) for name, axis in grid["axes"].items()
         }
         return Cell(steps, nccl, axes)
 
@@ -181,10 +196,9 @@ class Study:
     def _digest(self, cell: Cell) -> dict[str, str]:
         config = self.config
         launch = self.resolved(cell)
+        # Where this code lies in the file system is not part of what is measured.
+        launch = json.loads(json.dumps(launch).replace(f"{self.basedir}/", ""))
         if command.is_embedded(config):
-            # The launcher's place in the file system is not part of what is measured.
-            for process in launch["processes"]:
-                process["argv"] = [a.replace(f"{self.basedir}/", "") for a in process["argv"]]
             launch["requirements"] = sha256(Path(self.basedir) / command.EMBEDDED_REQUIREMENTS)
         server = digest(launch, config["server"]["cwd"], config["gate"], versions.SERVE)
         prompts = self._prompts_digest

@@ -1,0 +1,49 @@
+"""Launches asked for: complete blocks; cells that came later stand beside the reference of their own epoch."""
+
+from quietgate.study.epochs import Asked, lay_out
+
+
+def names(asked):
+    return [f"{a.cell}{a.block}/{a.epoch}" for a in asked]
+
+
+def test_a_new_study_is_one_epoch_of_complete_blocks():
+    assert names(lay_out(["r", "a"], "r", 2, [])) == ["r1/1", "a1/1", "r2/1", "a2/1"]
+
+
+def test_nothing_changes_when_nothing_is_added():
+    first = lay_out(["r", "a"], "r", 2, [])
+    assert lay_out(["r", "a"], "r", 2, first) == first
+
+
+def test_a_cell_added_later_brings_launches_of_the_reference():
+    first = lay_out(["r", "a"], "r", 2, [])
+    second = lay_out(["r", "a", "b"], "r", 2, first)
+    assert second[:4] == first
+    assert names(second[4:]) == ["r3/2", "b3/2", "r4/2", "b4/2"]
+    assert lay_out(["r", "a", "b"], "r", 2, second) == second
+    third = lay_out(["c", "r", "a", "b"], "r", 2, second)
+    assert names(a for a in third if a.epoch == 3) == ["c5/3", "r5/3", "c6/3", "r6/3"]
+
+
+def test_more_launches_add_complete_blocks_to_each_epoch():
+    second = lay_out(["r", "a", "b"], "r", 1, lay_out(["r", "a"], "r", 1, []))
+    grown = lay_out(["r", "a", "b"], "r", 2, second)
+    assert set(second) < set(grown)
+    assert names(set(grown) - set(second)) and {(a.block, a.epoch) for a in grown} == {
+        (1, 1),
+        (2, 2),
+        (3, 1),
+        (4, 2),
+    }
+
+
+def test_fewer_launches_and_fewer_cells():
+    second = lay_out(["r", "a", "b"], "r", 2, lay_out(["r", "a"], "r", 2, []))
+    assert names(lay_out(["r", "a", "b"], "r", 1, second)) == ["r1/1", "a1/1", "r3/2", "b3/2"]
+    assert names(lay_out(["r", "a"], "r", 2, second)) == ["r1/1", "a1/1", "r2/1", "a2/1"]
+
+
+def test_a_new_reference_is_its_own_epochs_reference():
+    first = [Asked("a", 1, 1)]
+    assert names(lay_out(["a", "r"], "r", 1, first)) == ["a1/1", "r2/2"]
