@@ -50,6 +50,12 @@ def test_a_wiped_environment_is_unknown_not_empty() -> None:
     assert "SPT_NOENV=1" in found["problems"][0]
 
 
+def test_what_the_launch_fills_in_stands_for_any_text() -> None:
+    wanted = {"PYTHONPATH": "/timer:{inherited}", "X": "{dist_port}"}
+    assert compare(rank({"PYTHONPATH": "/timer:/a:/b", "X": "4"}), wanted, frozenset(), {})["problems"] == []
+    assert compare(rank({"PYTHONPATH": "/a:/timer", "X": "4"}), wanted, frozenset(), {})["problems"]
+
+
 def test_files_that_nccl_reads(tmp_path: Path) -> None:
     own, system = tmp_path / ".nccl.conf", tmp_path / "etc.conf"
     own.write_text("# mine\nNCCL_ALGO=Tree\nNCCL_PROTO=Simple\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from quietgate import gate
+from quietgate import gate, records
 from quietgate.errors import CellFailed, Interrupted
 
 pytestmark = pytest.mark.process
@@ -91,6 +92,46 @@ def test_a_server_that_dies_while_it_decodes(gated: Callable[..., Any]) -> None:
     bad = failed(gate.run(live, plan)[0])
     assert (bad["name"], bad["evidence"]["during"]) == ("process", "decode")
     assert bad["evidence"]["failure_class"] == "illegal_access"
+
+
+def test_a_server_that_dies_in_the_warm_up(gated: Callable[..., Any]) -> None:
+    live, plan = gated(2, mode="crash-mid-request:4")
+    bad = failed(gate.run(live, plan)[0])
+    assert (bad["name"], bad["evidence"]["during"]) == ("process", "warm_up")
+
+
+def test_a_hang_after_http_is_not_hidden_by_our_own_probes(gated: Callable[..., Any]) -> None:
+    live, plan = gated(2, mode="never-healthy", stall_s=3, ready_s=60)
+    bad = failed(gate.run(live, plan)[0])
+    assert (bad["name"], bad["evidence"]["failure_class"]) == ("http", "hang")
+    added = bad["evidence"]["added_by_sglang"]
+    assert added["NCCL_CUMEM_ENABLE"] == "0"
+    assert "SGLang itself added NCCL_CUMEM_ENABLE=0" in bad["why"]
+
+
+def test_a_gate_record_keeps_its_schema(gated: Callable[..., Any]) -> None:
+    for steps, mode in ((2, ""), (2, "degenerate")):
+        live, plan = gated(steps, mode=mode)
+        stages, prints = gate.run(live, plan)
+        bad = [s for s in stages if s["verdict"] == "failed"]
+        failure = {"class": "x", "reason": "y", "stage": "gate", "evidence": []} if bad else None
+        record = {
+            "schema": "quietgate/gate/1",
+            "study": "s",
+            "cell": live.cell,
+            "launch": "l1",
+            "instance": live.instance,
+            "digest": live.digest,
+            "status": "failed" if bad else "passed",
+            "failure": failure,
+            "started_at": "2026-11-29T17:00:00.000Z",
+            "seconds": 1.0,
+            "stages": stages,
+            "fingerprints": prints,
+            "ready_after_s": 1.0,
+        }
+        assert records.problem(record, "gate") is None
+        json.dumps(record, allow_nan=False)
 
 
 def test_a_stranger_on_the_port_is_told_at_once(gated: Callable[..., Any]) -> None:
@@ -223,6 +264,7 @@ def test_a_gate_ended_from_outside_keeps_what_was_proved(gated: Callable[..., An
     lost = gate.server_lost(stages, CellFailed("killed", "gone"))
     assert [s["name"] for s in lost] == ["process", "port", "http"]
     assert failed(lost)["evidence"]["during"] == "arguments"
+    assert gate.server_lost(lost, CellFailed("hang", "later")) == lost
 
 
 def test_proxies_of_the_shell_are_not_asked(

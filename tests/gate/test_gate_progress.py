@@ -61,7 +61,7 @@ def test_stages_of_older_and_newer_releases(line: str, stage: str) -> None:
 
 
 def progress_of(folder: Path, pid: int) -> Progress:
-    live: Any = SimpleNamespace(instance_dir=folder)
+    live: Any = SimpleNamespace(instance_dir=folder, log=folder / "server.log")
     found = processes.identity(pid)
     assert found is not None
     return Progress(live, [found])
@@ -107,6 +107,13 @@ def test_a_growing_log_is_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         time.sleep(0.3)
         assert watched.stalled_s() > 0.2
         (tmp_path / "nccl.host.1.log").write_text("Init COMPLETE\n")
+        assert watched.stalled_s() < 0.2
+        time.sleep(0.3)
+        probe = '[2026-11-29 17:00:00] INFO:  127.0.0.1:5 - "GET /ready HTTP/1.1" 503'
+        (tmp_path / "server.log").write_text(probe + "\n")  # our own doing
+        assert watched.stalled_s() > 0.2
+        with (tmp_path / "server.log").open("a") as f:
+            f.write("[2026-11-29 17:00:01 TP0] Load weight begin.\n")
         assert watched.stalled_s() < 0.2
     finally:
         child.kill()

@@ -166,11 +166,7 @@ def watched(
     except requests.Timeout:
         raise _no_answer(subject, what) from None
     except requests.RequestException as e:
-        # A dead server breaks the connection a moment before its death can be seen.
-        grace = time.monotonic() + 2.0
-        while time.monotonic() < grace:
-            subject.poll()
-            time.sleep(POLL_S)
+        subject.linger()
         raise StageFailed("decode", f"the request broke off: {type(e).__name__}: {e}") from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ _OVERWRITTEN = {
     "NCCL_MIN_NCHANNELS": "SGLang overwrites it with --enable-deterministic-inference",
 }
 _SYSTEM_FILE = Path("/etc/nccl.conf")
+_PLACEHOLDER = re.compile(r"\{(?:node_port|dist_port|inherited)\}")
 _RANKS_WAIT_S = 5.0
 
 
@@ -96,7 +98,7 @@ def compare(
     environ = rank.environ
     # The profile's own variables first: the first problem is the one that is shown.
     for name, value in sorted(wanted.items(), key=lambda item: item[0] not in profile_set):
-        if environ.get(name) == value:
+        if name in environ and matches(value, environ[name]):
             continue
         seen = f"is {environ[name]!r}" if name in environ else "is absent"
         text = f"{name}={value} was asked for, but it {seen}"
@@ -177,9 +179,15 @@ def _filled(env: Mapping[str, str], subject: Subject) -> dict[str, str]:
     for name, value in env.items():
         for placeholder, text in known.items():
             value = value.replace(placeholder, text)
-        if "{node_port}" not in value and "{dist_port}" not in value:
-            filled[name] = value
+        filled[name] = value
     return filled
+
+
+def matches(asked: str, found: str) -> bool:
+    """Whether a value is the one asked for; a placeholder that the launch filled in stands for any text."""
+    if not _PLACEHOLDER.search(asked):
+        return asked == found
+    return re.fullmatch(".*".join(map(re.escape, _PLACEHOLDER.split(asked))), found, re.S) is not None
 
 
 def _all_ranks(subject: Subject) -> list[Rank]:

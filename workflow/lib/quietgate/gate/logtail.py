@@ -31,3 +31,7 @@ class LogTail:
         text = self._rest + raw.decode(errors="replace")
         self._rest = text.rpartition("\n")[2]
         return text
+
+    def new_lines(self) -> list[str]:
+        """The lines that were finished since the last call."""
+        return self.new_text().splitlines(keepends=False)[: None if not self._rest else -1]

@@ -11,18 +11,21 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from quietgate.gate.logtail import LogTail
 from quietgate.serve import processes
 from quietgate.serve.processes import Identity
 from quietgate.serve.state import Live
 
 # A sample costs a scan of /proc; a stall is a matter of minutes.
 SAMPLE_S = 1.0
-# Less than this is the idle ticking of threads that poll.
-_BYTES = 1 << 20
-_PAGE_FAULTS = 2048
+# Less than this per second is the idle ticking of threads that poll, and of our own probes.
+_BYTES_PER_S = 200_000
+_PAGE_FAULTS_PER_S = 500
+# What our own probes leave in the log is no sign of the server's work.
+_PROBE = re.compile(r'"GET /(?:ready|health|health_generate|server_info|get_server_info|metrics) ')
 
 # The last of these that the log has is the stage that was reached; all releases from 0.4 on.
 _STAGES = (
@@ -57,44 +60,54 @@ class Progress:
     def __init__(self, live: Live, roots: Sequence[Identity]):
         self._live = live
         self._roots = roots
-        self._marks: dict[str, Any] = {}
-        self._sampled = 0.0
+        self._log = LogTail(live.log)
+        self._last: _Sample | None = None
         self._moved = time.monotonic()
 
     def stalled_s(self) -> float:
         """Seconds since the last sign of work, looking again at most once a second."""
         now = time.monotonic()
-        if now - self._sampled >= SAMPLE_S:
-            self._sampled = now
-            if self._advance(self._sample()):
+        if self._last is None or now - self._last.at >= SAMPLE_S:
+            sample = self._sample(now)
+            if self._last is None or sample.works_since(self._last) or self._said_something():
                 self._moved = now
+            self._last = sample
         return now - self._moved
 
-    def _sample(self) -> dict[str, Any]:
+    def _said_something(self) -> bool:
+        lines = self._log.new_lines()
+        return any(line.strip() and not _PROBE.search(line) for line in lines)
+
+    def _sample(self, now: float) -> _Sample:
         members = {r.pid for r in self._roots}
         for root in self._roots:
             members |= {child.pid for child in processes.descendants(root.pid)}
-        logs = sum(_size(path) for path in self._live.instance_dir.glob("*.log"))
-        return {
-            "members": frozenset(members),
-            "logs": logs,
-            "bytes": sum(_io_bytes(pid) for pid in members),
-            "faults": sum(_page_faults(pid) for pid in members),
-        }
-
-    def _advance(self, sample: dict[str, Any]) -> bool:
-        """Whether the sample shows work since the last mark; the mark moves only then."""
-        before = self._marks
-        moved = (
-            not before
-            or sample["members"] != before["members"]
-            or sample["logs"] != before["logs"]
-            or abs(sample["bytes"] - before["bytes"]) >= _BYTES
-            or abs(sample["faults"] - before["faults"]) >= _PAGE_FAULTS
+        others = [p for p in self._live.instance_dir.glob("*.log") if p.name != self._live.log.name]
+        return _Sample(
+            at=now,
+            members=frozenset(members),
+            other_logs=sum(map(_size, others)),
+            io_bytes=sum(map(_io_bytes, members)),
+            page_faults=sum(map(_page_faults, members)),
         )
-        if moved:
-            self._marks = sample
-        return moved
+
+
+@dataclass(frozen=True)
+class _Sample:
+    at: float
+    members: frozenset[int]
+    other_logs: int
+    io_bytes: int
+    page_faults: int
+
+    def works_since(self, before: _Sample) -> bool:
+        seconds = max(self.at - before.at, 0.01)
+        return (
+            self.members != before.members
+            or self.other_logs != before.other_logs
+            or abs(self.io_bytes - before.io_bytes) > _BYTES_PER_S * seconds
+            or abs(self.page_faults - before.page_faults) > _PAGE_FAULTS_PER_S * seconds
+        )
 
 
 def _size(path: Path) -> int:

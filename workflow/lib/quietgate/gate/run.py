@@ -78,8 +78,11 @@ def run(
 def server_lost(stages: list[Evidence], error: CellFailed) -> list[Evidence]:
     """The stages of a gate that was ended from outside because the server is gone.
 
-    Stage 1 becomes the failed one; what had been proved before stays on record.
+    Stage 1 becomes the failed one; what had been proved before stays on record, and a failure that was
+    found before the loss stays the failure.
     """
+    if any(s["verdict"] == "failed" for s in stages):
+        return stages
     proved = [s["name"] for s in stages]
     during = next((name for name in NAMES if name not in proved), NAMES[-1])
     seconds = stages[0]["seconds"] if stages else 0.0

@@ -134,6 +134,13 @@ class Subject:
         if gone or len(self.roots) < len(self.live.pids):
             self.died(gone)
 
+    def linger(self, seconds: float = 2.0) -> None:
+        """Watch a little longer: a dying server breaks connections a moment before it is gone."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.poll()
+            time.sleep(POLL_S)
+
     def died(self, pids: list[int]) -> None:
         """Raise StageFailed for a dead server: exit status, root line of the log, its class."""
         record = self._exit_record(wait_s=EXIT_RECORD_S)

@@ -35,7 +35,7 @@ def prove(subject: Subject) -> Proof:
         failed = [p for p in result["passes"] if p["status"] != "passed"]
         found.append({name: result[name] for name in _KEEP} | {"passes": len(result["passes"])})
         if failed:
-            subject.poll()
+            subject.linger()
             raise StageFailed(
                 "warm_up",
                 f"a warm-up pass at concurrency {concurrency} failed: {failed[0]['problems'][0]}",
