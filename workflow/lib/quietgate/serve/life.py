@@ -149,6 +149,8 @@ class Life:
                 return ended
             consumers = self._consumers()
             for who, is_alive in consumers:
+                if not is_alive and not alive(self.order.owner):  # killed together
+                    return End("owner gone", interrupted=True)
                 if not is_alive:
                     return End(f"consumer {who} vanished")
             now = time.monotonic()
@@ -229,8 +231,11 @@ class Life:
 
 def left_below(instance: str) -> list[Identity]:
     """What is left of the server, as a subreaper sees it; strays elsewhere by their marker."""
-    found = {*descendants(os.getpid()), *marked(instance)}
-    return [p for p in found if p.pid != os.getpid()]
+    for _ in range(2):  # one that was forked while its parent was dying is seen at the second look
+        found = {p for p in [*descendants(os.getpid()), *marked(instance)] if p.pid != os.getpid()}
+        if found:
+            break
+    return list(found)
 
 
 def kill_below(instance: str, reap: Callable[[], object]) -> bool:

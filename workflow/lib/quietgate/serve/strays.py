@@ -14,6 +14,9 @@ from quietgate.serve.processes import Identity, alive, in_sessions, marked, send
 from quietgate.serve.state import End, State, exit_file, put_json, utc
 
 BOTH_KILLED = "both supervisors of the server were killed"
+LOOKS = 3
+"""Looks without finding anything before nothing is believed to be left: a process that is just being
+forked is not listed yet, and one that is just executing a program shows no environment."""
 _UNKNOWN_MEMORY = {"used_before_mib": None, "used_after_mib": None, "settled": None, "why": BOTH_KILLED}
 
 
@@ -24,12 +27,14 @@ def sweep(instance: str, leaders: Iterable[Identity] = (), timeout_s: float = 30
     """
     leaders = list(leaders)
     give_up = time.monotonic() + timeout_s
+    seen_none = 0
     while True:
         found = {p for p in [*marked(instance), *in_sessions(leaders)] if p.pid != os.getpid()}
-        if not found or time.monotonic() > give_up:
+        seen_none = 0 if found else seen_none + 1
+        if seen_none == LOOKS or time.monotonic() > give_up:
             return sorted(p.pid for p in found)
         send_all(found, signal.SIGKILL)
-        time.sleep(0.02)
+        time.sleep(0.03)
 
 
 def leaders_of(lease: dict[str, Any]) -> list[Identity]:
