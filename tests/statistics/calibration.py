@@ -112,7 +112,7 @@ def bootstrap_coverage(launches: int, studies: int = 2_000, draws: int = 1_000, 
 
 def main() -> None:
     """Print the tables of docs/statistics.md."""
-    studies = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000
+    studies = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
     worlds = {
         "12 cells x 5 launches, quiet": World(),
         "12 cells x 5, no drift": World(drift=0.0),
@@ -122,7 +122,7 @@ def main() -> None:
         "22 cells x 5 launches": World(cells=22),
         "44 cells x 5 launches": World(cells=44),
         "22 cells x 5, drift 20 %": World(cells=22, drift=0.2),
-        "12 cells x 5, 10 % of launches failed": World(failed_share=0.1),
+        "12 cells x 5, 15 % of later launches failed": World(failed_share=0.15),
         **{
             f"22 cells x 5, one launch {size:+.0%}": World(cells=22, odd=size)
             for size in (-0.03, -0.05, -0.1, -0.3)

@@ -133,6 +133,18 @@ def test_failed_launches_are_left_out_and_said():
     assert missing["value"].isna().all()
 
 
+def test_a_failed_pass_leaves_the_other_passes_of_its_launch():
+    cells = table()
+    one = (cells["cell"] == REFERENCE) & (cells["launch"] == "l2") & (cells["repeat"] == 4)
+    cells.loc[one, ["status", "failure_class"]] = ["failed", "invalid_pass"]
+    outcome, _ = run(cells)
+    (left,) = outcome["left_out"]
+    assert left["counts"]
+    assert left["why"] == "1 of its passes: invalid_pass"
+    assert "without a result" not in outcome["answer"][2]
+    assert outcome["levels"][0]["launches"] == 40
+
+
 def test_without_the_reference_nothing_is_compared():
     cells = table()
     cells.loc[cells["cell"] == REFERENCE, "status"] = "failed"

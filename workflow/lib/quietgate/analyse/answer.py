@@ -115,6 +115,7 @@ def answer(
             f"Differences from the reference under about {summary['detectable_percent']:.1f} % could"
             " have gone unseen.",
         )
-    if left_out:
-        open_.append(f"Launches without a result: {len({(x['cell'], x['launch']) for x in left_out})}.")
+    lost = {(x["cell"], x["launch"]) for x in left_out if not x["counts"]}
+    if lost:
+        open_.append(f"Launches without a result: {len(lost)}.")
     return [first, second, " ".join(open_) or "Nothing stays open."]

@@ -34,7 +34,8 @@ def launch_values(
 
     Returns:
         The values (columns epoch, block, cell, launch, concurrency, value, log_value, repeats,
-        repeat_variance) and what was left out, each with cell, launch and why.
+        repeat_variance) and what was left out, each with cell, launch, why, and whether the launch
+        counts nevertheless, by its other passes.
     """
     missing = [c for c in (*COLUMNS, metric) if c not in cells.columns]
     if missing:
@@ -42,13 +43,17 @@ def launch_values(
     left_out: list[dict[str, Any]] = []
 
     def leave_out(cell: object, launch: object, why: str) -> None:
-        left_out.append({"cell": str(cell), "launch": str(launch), "why": why})
+        left_out.append({"cell": str(cell), "launch": str(launch), "why": why, "counts": False})
 
     frame = cells.copy()
     frame[metric] = pd.to_numeric(frame[metric], errors="coerce")
-    for (cell, launch), rows in frame[frame["status"] != "passed"].groupby(["cell", "launch"]):
+    done = frame["status"] == "passed"
+    counted = set(zip(frame.loc[done, "cell"], frame.loc[done, "launch"], strict=True))
+    for (cell, launch), rows in frame[~done].groupby(["cell", "launch"]):
         reason = rows["failure_class"].dropna() if "failure_class" in rows else rows["status"]
-        leave_out(cell, launch, str(reason.iloc[0] if len(reason) else rows["status"].iloc[0]))
+        why = str(reason.iloc[0] if len(reason) else rows["status"].iloc[0])
+        some = (cell, launch) in counted
+        leave_out(cell, launch, f"{len(rows)} of its passes: {why}" if some else why)
     frame = frame[frame["status"] == "passed"]
 
     if "instance" in frame:
@@ -77,6 +82,9 @@ def launch_values(
     place = [places[key] for key in zip(values["cell"], values["launch"], strict=True)]
     values.insert(0, "epoch", [p[0] for p in place])
     values.insert(1, "block", [p[1] for p in place])
+    used = set(zip(values["cell"], values["launch"], strict=True))
+    for row in left_out:
+        row["counts"] = (row["cell"], row["launch"]) in used
     return values, left_out
 
 
