@@ -104,7 +104,7 @@ def _defaults_inside_sglang(launch: _Launch) -> Iterator[str]:
 
 def _protocol(launch: _Launch) -> Iterator[str]:
     proto = launch.env.get("NCCL_PROTO", "")
-    if not proto:
+    if not proto or launch.device == "cpu" or launch.ranks == 1:
         return
     choices = allowed_choices("NCCL_PROTO", proto)
     named = not proto.startswith("^") and "ll128" in proto.lower()
@@ -136,7 +136,7 @@ def _protocol(launch: _Launch) -> Iterator[str]:
 
 def _inert_nccl(launch: _Launch) -> Iterator[str]:
     env = launch.env
-    if launch.device == "cpu":
+    if launch.device == "cpu" or launch.ranks == 1:
         return
     if env.get("NCCL_NTHREADS") == "512":
         yield (
