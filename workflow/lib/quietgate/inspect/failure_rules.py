@@ -5,6 +5,9 @@ nothing better is logged; CONSEQUENCE is what every death leaves behind; WEAK is
 in a server that may well live on. Exceptions that no rule names stand between SYMPTOM and
 CONSEQUENCE, as class unknown. The first rule that matches a line decides it, so causes stand before
 what they cause: hardware before memory faults, /dev/shm before the NCCL error it makes.
+
+Most rules are a plain text that must be in the line: a log of gigabytes is searched for a few coarse
+needles first, then a line's rules are tried by their texts, and only then is an expression run.
 """
 
 from __future__ import annotations
@@ -47,19 +50,19 @@ CLASSES = tuple(ADVICE)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A line that contains `needle` and matches `pattern` means `failure_class`."""
+    """A line that contains `text`, and matches `pattern` where there is one, means `failure_class`."""
 
     failure_class: str
     rank: int
-    needle: bytes
-    pattern: re.Pattern[bytes]
+    text: bytes
+    pattern: re.Pattern[bytes] | None
 
 
 # An exception's type at the start of the message, behind whatever a shipper wrote.
 _RAISED = rb"(?:^|[\s\]:|])(?:\w+\.)*[A-Z]\w*(?:Error|Exception): .*"
 
-# class, rank, [(what must be in the line, pattern), ...]
-_TABLE: tuple[tuple[str, int, list[tuple[bytes, bytes]]], ...] = (
+# class, rank, [text or (text, expression), ...]
+_TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
     (
         "stopped_by_us",
         ROOT,
@@ -74,50 +77,69 @@ _TABLE: tuple[tuple[str, int, list[tuple[bytes, bytes]]], ...] = (
         "hardware",
         ROOT,
         [
-            (b"ECC", rb"[Uu]ncorrectable ECC|cudaErrorECCUncorrectable"),
-            (b"fallen off", rb"fallen off the bus"),
-            (b"Xid", rb"NVRM: Xid|\bXid \(PCI"),
-            (b"rror", rb"No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|no CUDA-capable device"),
-            (b"rror", rb"Unable to determine the device handle"),
+            b"ncorrectable ECC",
+            b"cudaErrorECCUncorrectable",
+            b"fallen off the bus",
+            b"NVRM: Xid",
+            b"Xid (PCI",
+            (b"No CUDA GPUs are available", rb"Error"),
+            b"CUDA_ERROR_NO_DEVICE",
+            (b"no CUDA-capable device", rb"[Ee]rror"),
+            b"Unable to determine the device handle",
         ],
     ),
     (
         "kv_pool_exhausted",
         ROOT,
         [
-            (b"o space left for", rb"No space left for only one request"),
-            (b"emory", rb"(?:Prefill|Decode) out of memory\. Try to lower"),
-            (b"rror", rb"(?i:kv.?cache|token_to_kv_pool)\w* (?:pool )?(?:is )?(?:exhausted|too small)\b"),
-        ],
-    ),
-    (
-        "out_of_memory",
-        ROOT,
-        [
-            (b"emory", rb"(?:CUDA|HIP|NPU|XPU|GPU) out of memory|OutOfMemoryError|CUDA error: out of memory"),
-            (b"emory", rb"Not enough memory[.;:]|cudaErrorMemoryAllocation|Failed to CUDA (?:c|m)alloc"),
-            (b"emory", rb"Out of memory: Killed|Cannot allocate memory|NCCL WARN .*out of memory"),
-            (b"bad_alloc", rb"std::bad_alloc"),
-            (b"OOM", rb"OOMKilled|oom-kill|OOM killer"),
+            b"No space left for only one request",
+            b"out of memory. Try to lower your batch",
+            (b"KV cache", rb"Error.*(?:KV cache|kv_cache) (?:pool )?(?:is )?(?:exhausted|too small)\b"),
+            (b"token_to_kv_pool", rb"Error.*token_to_kv_pool\w* (?:is )?(?:exhausted|too small)\b"),
         ],
     ),
     (
         "shared_memory",
         ROOT,
         [
-            (b"/dev/shm", rb"creating shared memory segment|failed to extend /dev/shm"),
+            b"creating shared memory segment",
+            b"failed to extend /dev/shm",
             (b"/dev/shm", rb"/dev/shm.*(?:[Nn]o space left|too small)|[Nn]o space left.*/dev/shm"),
-            (b"emory", rb"unable to (?:open shared memory|mmap \d+ bytes)|insufficient shared memory"),
-            (b"emory", rb"shared memory.*[Nn]o space left"),
+            b"unable to open shared memory",
+            (b"unable to mmap", rb"unable to mmap \d+ bytes"),
+            b"insufficient shared memory",
+            (b"shared memory", rb"shared memory.*[Nn]o space left"),
             (b"Bus error", rb"\bBus error\b"),
+        ],
+    ),
+    (
+        "out_of_memory",
+        ROOT,
+        [
+            (b"out of memory", rb"(?:CUDA|HIP|NPU|XPU|GPU) out of memory|CUDA error: out of memory"),
+            (b"out of memory", rb"NCCL WARN .*out of memory"),
+            b"OutOfMemoryError",
+            (b"Not enough memory", rb"Not enough memory[.;:]"),
+            b"cudaErrorMemoryAllocation",
+            b"Failed to CUDA calloc",
+            b"Failed to CUDA malloc",
+            b"Out of memory: Killed",
+            b"Cannot allocate memory",
+            b"std::bad_alloc",
+            b"OOMKilled",
+            b"oom-kill",
+            b"OOM killer",
         ],
     ),
     (
         "port_in_use",
         ROOT,
         [
-            (b"in use", rb"(?i:address already in use)|[Pp]ort \d+ is (?:already )?in use"),
-            (b"rror", rb"\[Errno 98\]|EADDRINUSE|[Pp]ort \d+ is (?:not available|unavailable|occupied)"),
+            b"ddress already in use",
+            b"[Errno 98]",
+            b"EADDRINUSE",
+            (b"in use", rb"[Pp]ort \d+ is (?:already )?in use"),
+            (b"ort ", rb"Error.*[Pp]ort \d+ is (?:not available|unavailable|occupied)"),
         ],
     ),
     (
@@ -125,8 +147,9 @@ _TABLE: tuple[tuple[str, int, list[tuple[bytes, bytes]]], ...] = (
         ROOT,
         [
             (b"quid", rb"<Response \[\d+\]>.*[Ss]quid|[Ss]quid.*ERROR"),
-            (b"rror", rb"ProxyError|Tunnel connection failed"),
-            (b"rror", rb"<Response \[[45]\d\d\]>.{0,40}(?:<!DOCTYPE|<html|<HTML|\\n<html)"),
+            b"ProxyError",
+            b"Tunnel connection failed",
+            (b"<Response [", rb"<Response \[[45]\d\d\]>.{0,40}(?:<!DOCTYPE|<html|<HTML|\\n<html)"),
         ],
     ),
     (
@@ -134,70 +157,93 @@ _TABLE: tuple[tuple[str, int, list[tuple[bytes, bytes]]], ...] = (
         ROOT,
         [
             (b"KeyError", rb"KeyError: ['\"](?:model\.)?(?:midlayer|fc|d2t|t2d|hidden_norm|eagle\w*)\b"),
-            (b"set_embed", rb"set_embed"),
-            (b"hot_token_id", rb"hot_token_id"),
-            (
-                b"rror",
-                rb"has no attribute '(?:set_eagle3_layers_to_capture|get_embed_and_head|set_embed\w*)'",
-            ),
+            b"set_embed",
+            b"hot_token_id",
+            b"has no attribute 'set_eagle3_layers_to_capture'",
+            b"has no attribute 'get_embed_and_head'",
             # An index beyond a table: the draft's vocabulary or token map does not fit the target.
-            (b"ssert", rb"indexSelect\w+.*Assertion `srcIndex < srcSelectDimSize"),
-            (b"ssert", rb"(?:vectorized_gather|Indexing\.cu|IndexKernel).*Assertion `?(?:ind >=0|-sizes)"),
-            (b"rror", rb"(?i:draft (?:model|worker|config|vocab)[^.]*(?:mismatch|does not match|not equal))"),
-            (b"rror", rb"(?i:draft (?:model|worker|config|vocab)[^.]*must (?:be|match|have))"),
-            (b"rror", rb"(?i:eagle3?\b[^.]*(?:mismatch|does not match))"),
-            (b"rror", rb"size mismatch for (?:model\.)?(?:midlayer|fc|embed_tokens|lm_head)\b"),
-            (b"rror", _RAISED + rb"speculative_(?:num_steps|num_draft_tokens|eagle_topk|draft_model_path)"),
+            (b"Assertion `srcIndex < srcSelectDimSize", rb"indexSelect"),
+            (b"Assertion `ind >=0", rb"vectorized_gather|Indexing\.cu|IndexKernel"),
+            (b"Assertion `-sizes[i] <= index", rb"vectorized_gather|Indexing\.cu|IndexKernel"),
+            (b"raft ", rb"Error.*[Dd]raft (?:model|worker|config|vocab)[^.]*(?:mismatch|does not match)"),
+            (b"raft ", rb"Error.*[Dd]raft (?:model|worker|config|vocab)[^.]*must (?:be|match|have)"),
+            (b"mismatch", rb"Error.*(?i:eagle3?\b)[^.]*mismatch"),
+            (b"size mismatch for", rb"size mismatch for (?:model\.)?(?:midlayer|fc|embed_tokens|lm_head)\b"),
+            (
+                b"speculative_",
+                _RAISED + rb"speculative_(?:num_steps|num_draft_tokens|eagle_topk|draft_model_path)",
+            ),
         ],
     ),
     (
         "context_too_long",
         ROOT,
         [
-            (b"ontext", rb"(?:greater|longer|larger) than the (?:derived|model's)? ?(?:context|max)"),
-            (b"ontext", rb"context[ _]length.*(?:greater|larger|longer) than"),
+            (b" than the ", rb"(?:greater|longer|larger) than the derived (?:context|max)"),
+            (b"context_length", rb"context_length.*(?:greater|larger|longer) than"),
+            (b"context length", rb"Error.*context length.*(?:greater|larger|longer) than"),
         ],
     ),
     (
         "missing_model",
         ROOT,
         [
-            (b"rror", rb"RepositoryNotFoundError|GatedRepoError|HFValidationError|OfflineModeIsEnabled"),
-            (b"rror", rb"(?:Local)?EntryNotFoundError|Incorrect path_or_model_id|NotADirectoryError"),
-            (b"rror", rb"not a (?:local folder|valid model identifier)|Cannot find any model weights"),
-            (b"rror", rb"Can't load (?:the )?(?:configuration|tokenizer|config)"),
-            (b"rror", rb"couldn't connect to 'https://huggingface"),
-            (b"rror", rb"does not appear to have a file named (?!generation_config)"),
-            (b"rror", rb"o such file or directory: '[^']*(?:config\.json|\.safetensors|tokenizer|/models?/)"),
-            (b"rror", rb"[Mm]odel (?:path|folder|directory)[^.]*(?:does not exist|not found)"),
-            (b"epository", rb"Repository Not Found|Access to model .* is restricted|gated repo"),
+            b"RepositoryNotFoundError",
+            b"GatedRepoError",
+            b"HFValidationError",
+            b"OfflineModeIsEnabled",
+            b"EntryNotFoundError",
+            b"Incorrect path_or_model_id",
+            b"NotADirectoryError",
+            b"is not a local folder",
+            b"not a valid model identifier",
+            b"Cannot find any model weights",
+            (b"Can't load", rb"Can't load (?:the )?(?:configuration|tokenizer|config)"),
+            b"couldn't connect to 'https://huggingface",
+            (b"does not appear to have a file named", rb"Error: .*a file named (?!generation_config)"),
+            (
+                b"o such file or directory: '",
+                rb"Error: .*directory: '[^']*(?:config\.json|\.safetensors|tokenizer|/models?/)",
+            ),
+            (b"odel ", rb"Error: .*[Mm]odel (?:path|folder|directory)[^.]*(?:does not exist|not found)"),
+            b"Repository Not Found",
+            (b"is restricted", rb"Access to model .* is restricted"),
         ],
     ),
     (
         "illegal_access",
         ROOT,
         [
-            (b"llegal", rb"illegal memory access|cudaErrorIllegalAddress|Warp Illegal|illegal instruction"),
-            (b"rror", rb"device-side assert|misaligned address|unspecified launch failure"),
-            (b"rror", rb"cudaErrorLaunchFailure|(?:aicore|vector core) exception"),
-            (b"ssert", rb"\.cuh?:\d+:.*Assertion .*failed"),
+            b"illegal memory access",
+            b"cudaErrorIllegalAddress",
+            b"Warp Illegal",
+            b"illegal instruction was encountered",
+            (b"device-side assert", rb"rror"),
+            (b"misaligned address", rb"rror"),
+            (b"unspecified launch failure", rb"rror"),
+            b"cudaErrorLaunchFailure",
+            (b"core exception", rb"rror.*(?:aicore|vector core) exception"),
+            (b"Assertion ", rb"\.cuh?:\d+:.*Assertion .*failed"),
         ],
     ),
     (
         "graph_capture",
         ROOT,
         [
-            (b"apture", rb"Capture (?:cuda|CUDA) graph failed|[Gg]raph capture (?:failed|error)"),
-            (b"apture", rb"cudaErrorStreamCapture|not permitted when stream is capturing"),
+            (b"graph failed", rb"[Cc]apture \w* ?(?:cuda|CUDA) graph failed"),
+            (b"raph capture", rb"[Gg]raph capture (?:failed|error)"),
+            b"cudaErrorStreamCapture",
+            b"not permitted when stream is capturing",
         ],
     ),
     (
         "nccl_timeout",
         ROOT,
         [
-            (b"atchdog", rb"Watchdog caught collective operation timeout|failure detected by watchdog at"),
-            (b"timing out", rb"WorkNCCL\(.*before timing out"),
-            (b"timed out", rb"NCCL operations have failed or timed out"),
+            b"Watchdog caught collective operation timeout",
+            b"failure detected by watchdog at",
+            (b"before timing out", rb"WorkNCCL\("),
+            b"NCCL operations have failed or timed out",
         ],
     ),
     (
@@ -208,65 +254,78 @@ _TABLE: tuple[tuple[str, int, list[tuple[bytes, bytes]]], ...] = (
             (b"NCCL WARN", rb"NCCL WARN .*(?:[Ii]nvalid (?:usage|config|argument)|Cuda failure)"),
             (b"NCCL WARN", rb"NCCL WARN .*(?:[Nn]o socket interface|[Mm]ismatch|[Ff]ailed to)"),
             (b"NCCL WARN", rb"NCCL WARN .*[Cc]onnect(?:ion)? .*(?:refused|failed|reset)"),
-            (b"rror", rb"nccl(?:Invalid(?:Usage|Argument)|System|Internal|UnhandledCuda|Remote)Error"),
-            (b"rror", rb"nccl(?:InvalidUsage|InvalidArgument)|NCCL [Ee]rror\b"),
+            b"ncclInvalidUsage",
+            b"ncclInvalidArgument",
+            b"ncclSystemError",
+            b"ncclInternalError",
+            b"ncclUnhandledCudaError",
+            b"ncclRemoteError",
+            b"NCCL error",
+            b"NCCL Error",
             # The ranks did not find each other.
-            (b"rror", rb"Dist(?:Store|Network|Backend)Error|TCPStore.*(?:timed out|failed)"),
-            (b"rror", rb"[Gg]loo .*(?:timed? ?out|connectFullMesh failed)"),
+            b"DistStoreError",
+            b"DistNetworkError",
+            b"DistBackendError",
+            (b"TCPStore", rb"rror.*TCPStore.*(?:timed out|failed)"),
+            (b"loo ", rb"rror.*[Gg]loo .*(?:timed? ?out|connectFullMesh failed)"),
         ],
     ),
     (
         "unsupported",
         ROOT,
         [
-            (b"rror", rb"no kernel image is available|CUDA driver version is insufficient|CompilationError"),
-            (b"rror", rb"error: (?:unrecognized arguments|argument )|invalid choice:"),
-            (b"rror", rb"Unrecognized model in|are not supported for now"),
-            (b"rror", _RAISED + rb"(?:is|are) not (?:yet |currently )?(?:supported|compatible|implemented)"),
-            (b"rror", _RAISED + rb"(?:[Uu]nsupported|(?:doesn't|does not|do not) support|incompatible)"),
-            (b"rror", _RAISED + rb"[Oo]nly supports?\b"),
+            b"no kernel image is available",
+            b"CUDA driver version is insufficient",
+            b"CompilationError",
+            b"error: unrecognized arguments",
+            (b"error: argument ", rb"error: argument -"),
+            b"Unrecognized model in",
+            b"are not supported for now",
+            (b" not ", _RAISED + rb"(?:is|are) not (?:yet |currently )?(?:supported|compatible|implemented)"),
+            (b"nsupported", _RAISED + rb"[Uu]nsupported"),
+            (
+                b" support",
+                _RAISED + rb"(?:doesn't|does not|do not) support|" + _RAISED + rb"[Oo]nly supports?\b",
+            ),
+            (b"incompatible", _RAISED + rb"incompatible"),
         ],
     ),
     (
         "segmentation_fault",
         ROOT,
-        [
-            (b"egmentation", rb"[Ss]egmentation fault"),
-            (b"SIGSEGV", rb"SIGSEGV"),
-            (b"exit code", rb"exit code:? -11\b"),
-        ],
+        [b"egmentation fault", b"SIGSEGV", (b"exit code", rb"exit code:? -11\b")],
     ),
-    ("watchdog", SYMPTOM, [(b"atchdog", rb"[Ww]atchdog timeout")]),
-    ("never_ready", SYMPTOM, [(b"nitialization failed", rb"Initialization failed\. warmup error")]),
+    ("watchdog", SYMPTOM, [b"atchdog timeout"]),
+    ("never_ready", SYMPTOM, [b"Initialization failed. warmup error"]),
     (
         "unsupported",
         SYMPTOM,
         [
-            (b"ImportError", rb"(?:^|[\]:|] )ImportError: "),
-            (b"ModuleNotFoundError", rb"(?:^|[\]:|] )ModuleNotFoundError: "),
-            (b"No module named", rb"python\S*: No module named"),
+            (b"ImportError: ", rb"(?:^|[\]:|] )ImportError: "),
+            (b"ModuleNotFoundError: ", rb"(?:^|[\]:|] )ModuleNotFoundError: "),
+            (b": No module named", rb"python\S*: No module named"),
         ],
     ),
-    ("hang", SYMPTOM, [(b"defunct", rb"sglang\S* <defunct>")]),
+    ("hang", SYMPTOM, [(b"<defunct>", rb"sglang\S* <defunct>")]),
     (
         "killed",
         CONSEQUENCE,
         [
-            (b"illed", rb"(?:^|\s)Killed\s*$|\bKilled\s+\S*python|Killed process"),
-            (b"SIGKILL", rb"SIGKILL"),
+            (b"Killed", rb"(?:^|\s)Killed\s*$|\bKilled\s+\S*python|Killed process"),
+            b"SIGKILL",
             (b"exit code", rb"exit code:? (?:-9|137)\b"),
-            (b"sigquit", rb"Received sigquit from a child"),
-            (b"SIGQUIT", rb"SIGQUIT received"),
+            b"Received sigquit from a child",
+            b"SIGQUIT received",
         ],
     ),
     # Under load a false alarm in some versions.
-    ("hang", WEAK, [(b"ealth check failed", rb"Health check failed\. Server couldn't get a response")]),
+    ("hang", WEAK, [b"Health check failed. Server couldn't get a response"]),
     (
         "context_too_long",
         WEAK,
         [
-            (b"xceeds", rb"[Ii]nput (?:length|token)\b.*exceeds|exceeds the (?:maximum|model's)"),
-            (b"onger than", rb"input .*longer than the model's context"),
+            (b"exceeds", rb"[Ii]nput (?:length|token)\b.*exceeds|exceeds the (?:maximum|model's)"),
+            (b"onger than the", rb"input .*longer than the model's context"),
         ],
     ),
     (
@@ -277,22 +336,65 @@ _TABLE: tuple[tuple[str, int, list[tuple[bytes, bytes]]], ...] = (
 )
 
 RULES = tuple(
-    Rule(failure_class, rank, needle, re.compile(pattern))
-    for failure_class, rank, patterns in _TABLE
-    for needle, pattern in patterns
+    Rule(failure_class, rank, entry, None)
+    if isinstance(entry, bytes)
+    else Rule(failure_class, rank, entry[0], re.compile(entry[1]))
+    for failure_class, rank, entries in _TABLE
+    for entry in entries
 )
 
-# What must be in a line before any rule is tried; few and rare, since each is searched in all text.
-NEEDLES = tuple(
-    dict.fromkeys(
-        [
-            *(rule.needle for rule in RULES),
-            b"xception",
-            b"Interrupt",
-            b"Timeout:",
-            b"- Init ",
-            b"Destroy COMPLETE",
-            b"leaked",
-        ]
-    )
+# Only lines with one of these are looked at. Each is searched in all text, so there are few: "rror" covers
+# every rule whose line is an exception's.
+NEEDLES = (
+    b"rror",
+    b"emory",
+    b"xception",
+    b"atchdog",
+    b"SIG",
+    b"sigquit",
+    b"exit code",
+    b"Killed",
+    b"OOM",
+    b"oom-kill",
+    b"Assertion",
+    b"Interrupt",
+    b"Timeout:",
+    b" timed out",
+    b"timing out",
+    b"hutting down",
+    b"fallen off the bus",
+    b"Xid",
+    b"o space left",
+    b"bad_alloc",
+    b"/dev/shm",
+    b"in use",
+    b"set_embed",
+    b"hot_token_id",
+    b"Repository Not Found",
+    b"is restricted",
+    b"graph failed",
+    b"raph capture",
+    b"NCCL WARN",
+    b"- Init ",
+    b"Destroy COMPLETE",
+    b"nitialization failed",
+    b"ealth check failed",
+    b"egmentation fault",
+    b": No module named",
+    b"<defunct>",
+    b"leaked",
+    b"xceeds the",
+    b" hang",
+    b"Hang",
+)
+# While a server starts, these as well: the stages it goes through.
+STAGES = (
+    b"nit torch",
+    b"nit nccl",
+    b"oad weight",
+    b"KV Cache is",
+    b"apture",
+    b"tartup complete",
+    b"vicorn running",
+    b"fired up",
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from quietgate.inspect.failure_rules import (
     NEEDLES,
     ROOT,
     RULES,
+    STAGES,
     WEAK,
     Rule,
 )
@@ -33,6 +36,10 @@ _STAGE = re.compile(
     rb"|KV Cache is allocated|Capture[ a-zA-Z]* (?:cuda|CUDA) graph (?:begin|end)"
     rb"|Application startup complete|Uvicorn running on|The server is fired up)"
 )
+_EXCEPTION_MARKS = (b"Error", b"xception", b"Timeout", b"Interrupt", b"Exit", b"Refused")
+# --log-requests writes what users said, which may be about anything.
+USERS_TEXT = b": obj="
+READY = "The server is fired up"
 _QUOTED = ("raise ", "assert ", "return ", "except ", 'File "')
 _MOMENT = re.compile(rb"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 _KEEP = 80  # lines of context kept before a block, to find an exception's place in the source
@@ -89,17 +96,15 @@ class Watch:
     def see(self, block: Block, lines: list[tuple[int, bytes]] | None = None) -> None:
         """Take a block, or the given (index, line) of it that are not ordinary traffic."""
         if lines is None:
-            lines = list(enumerate(block.lines))
+            lines = [
+                (i, line)
+                for i, line in enumerate(block.lines)
+                if b" batch" not in line and b' HTTP/1.1" ' not in line and USERS_TEXT not in line
+            ]
         texts = [line for _, line in lines]
-        blob = b"\n".join(texts)
-        hits: set[int] = set()
-        for needle in NEEDLES:
-            if needle in blob:
-                hits.update(i for i, line in enumerate(texts) if needle in line)
         self._order(texts)
-        for i in sorted(hits):
+        for i in _hits(texts, NEEDLES if self.stage == READY else (*NEEDLES, *STAGES)):
             self._line(block.number(lines[i][0]), texts, i)
-        self._stages(blob)
         self._tail = (self._tail + texts[-_KEEP:])[-_KEEP:]
 
     def _order(self, texts: list[bytes]) -> None:
@@ -111,24 +116,23 @@ class Watch:
             if len(self._moments) >= 2:
                 self._newest_first = self._moments[0] > self._moments[-1]
 
-    def _stages(self, blob: bytes) -> None:
-        if b"begin" in blob or b"end" in blob or b"startup" in blob or b"fired" in blob:
-            for found in _STAGE.finditer(blob):
-                self.stage = found[1].decode()
-
     def _line(self, number: int, texts: list[bytes], i: int) -> None:
         line = texts[i]
         if b"NCCL INFO" in line and (b"- Init " in line or b" COMPLETE" in line):
             self._nccl_init(number, line)
         if b"leaked" in line and b"resource_tracker" in line:
             self._leaked = True
+        if stage := _STAGE.search(line):
+            self.stage = stage[1].decode()
+        rule = _rule_of(line)
+        if rule is None and not any(mark in line for mark in _EXCEPTION_MARKS):
+            return
         text = message(line)
         if text.startswith(_QUOTED):
             return  # source code quoted by a traceback says what might happen, not what did
-        for rule in RULES:
-            if rule.needle in line and rule.pattern.search(line):
-                self._matched(rule, number, texts, i)
-                return
+        if rule is not None:
+            self._matched(rule, number, texts, i)
+            return
         if text.endswith("Traceback (most recent call last):"):
             if "hit an exception" in text:
                 self._hit(text, number)
@@ -219,6 +223,28 @@ class Watch:
                 advice=ADVICE["hang"],
             )
         return None
+
+
+def _hits(texts: list[bytes], needles: tuple[bytes, ...]) -> list[int]:
+    """Indices of the lines that contain a needle."""
+    blob = b"\n".join(texts)
+    ends: list[int] = []
+    hits: set[int] = set()
+    for needle in needles:
+        at = blob.find(needle)
+        while at >= 0:
+            ends = ends or list(accumulate(len(line) + 1 for line in texts))
+            i = bisect_right(ends, at)
+            hits.add(i)
+            at = blob.find(needle, ends[i])
+    return sorted(hits)
+
+
+def _rule_of(line: bytes) -> Rule | None:
+    for rule in RULES:
+        if rule.text in line and (rule.pattern is None or rule.pattern.search(line)):
+            return rule
+    return None
 
 
 def _told(failure_class: str, text: str, number: int) -> Failure:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from quietgate.inspect.failure_rules import ADVICE
-from quietgate.inspect.failures import Failure, Watch
+from quietgate.inspect.failures import USERS_TEXT, Failure, Watch
 from quietgate.inspect.lines import Block
 from quietgate.inspect.log import arguments
 from quietgate.inspect.log.accept_rate import WITH_BONUS, WITHOUT_BONUS
@@ -83,7 +83,8 @@ class Server:
             elif b' HTTP/1.1" ' in line:
                 self._access(line)
                 continue
-            rest.append((i, line))
+            if USERS_TEXT not in line:
+                rest.append((i, line))
         if decode:
             self.decode.add(DECODE.read(decode))
             self._comma_at_end |= decode[0].endswith(b", ")
