@@ -22,14 +22,14 @@ class AcceptRate:
     def __init__(self) -> None:
         self._pairs: set[tuple[float, float]] = set()
 
-    def add(self, lengths: list[float | None], rates: list[float | None]) -> None:
+    def add(self, lengths: list[bytes | None], rates: list[bytes | None]) -> None:
         """Take the lines' values, side by side."""
         if len(self._pairs) < _MOST_PAIRS:
-            self._pairs.update(
-                (a, b)
-                for a, b in zip(lengths, rates, strict=True)
-                if a is not None and b is not None and math.isfinite(a) and math.isfinite(b)
-            )
+            for length, rate in set(zip(lengths, rates, strict=True)):
+                if length is not None and rate is not None:
+                    pair = float(length), float(rate)
+                    if all(map(math.isfinite, pair)):
+                        self._pairs.add(pair)
 
     def definition(self, draft_tokens: int | None, by_version: str | None = None) -> str | None:
         """WITH_BONUS, WITHOUT_BONUS, or None where neither fits, or both and no version is known.

@@ -1,20 +1,20 @@
-"""Batch lines of SGLang 0.3 to 0.5.23 as columns of numbers, whatever fields a version writes.
+"""Batch lines of SGLang 0.3 to 0.5.23 as columns, whatever fields a version writes.
 
-A server writes the same shape of line over and over. The first line of a shape is taken apart field by
-field and turned into one regular expression, which then reads whole blocks at once; lines that do not
-fit it (cut, another version, a foreign prefix) are taken apart one by one. What a line does not
-have is None, never 0.
+A server writes the same few shapes of line over and over. The first line of a shape is taken apart field by
+field and turned into one regular expression, which then reads whole blocks at once; lines that fit no
+shape (cut, wrapped by a shipper) are taken apart one by one. What a line does not have is None, never 0.
+Values stay as written until somebody needs them as numbers: most of them repeat.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from quietgate.inspect.prefixes import stamp, unwrapped
+from quietgate.inspect.prefixes import unwrapped
 
-Number = float | None
+Raw = bytes | None
 
 # Field name as logged -> our name.
 DECODE_FIELDS: Mapping[bytes, str] = {
@@ -30,38 +30,36 @@ PREFILL_FIELDS: Mapping[bytes, str] = {
     b"#new-seq": "new_sequences",
     b"#new-token": "new_tokens",
     b"#cached-token": "cached_tokens",
-    b"token usage": "usage",
-    b"full token usage": "usage",
-    b"#running-req": "running",
-    b"#queue-req": "queue",
     b"input throughput (token/s)": "throughput",
     b"fwd occupancy": "occupancy_percent",
 }
-_GRAPH = b" graph"  # "cuda graph", "npu graph", "cpu graph": one field, 1.0 for True
+_GRAPH = b" graph"  # "cuda graph", "npu graph", "cpu graph": one field
 
 _FIELD = re.compile(rb"(?:^|,\s*|\.\s+|\]\s+|\s)(#?[A-Za-z][A-Za-z0-9 +/()._#-]*?): ([^,\s\"\\%]*)(%?)")
-_NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|nan|inf)", re.I)
-_WHOLE = re.compile(rb"\d+\.\d\d")
-_STANDARD = rb"\[(?:\d{4}-\d\d-\d\d )?(\d\d):(\d\d):(\d\d)(?:\.\d+)?((?: [A-Z_]+\d+)*)\] "
+_NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|nan|inf)")
+_WHOLE = re.compile(rb"\d+\.\d\d|nan|inf")
+_STANDARD = rb"\[(?:\d{4}-\d\d-\d\d )?(\d\d:\d\d:\d\d)(?:\.\d+)?((?: [A-Z_]+\d+)*)\] "
 _STANDARD_PREFIX = re.compile(_STANDARD)
-_MOST_SHAPES = 6
+_STAMP = re.compile(rb"\[(?:\d{4}-\d\d-\d\d[ T])?(\d\d:\d\d:\d\d)(?:[.,]\d+)?((?:\s+[A-Z_]+\d+)*)\s*\]")
+_CHECKED = 7  # of a literal between two values, so many last bytes are compared, the rest is counted
+_MOST_SHAPES = 8
 
 
 @dataclass
 class Columns:
-    """Batch lines, column by column; `values[name]` is None where no line has the field."""
+    """Batch lines, column by column: time of day, ranks as written, and each field's raw values."""
 
-    seconds: list[Number] = field(default_factory=list)
+    stamps: list[Raw] = field(default_factory=list)
     ranks: list[bytes] = field(default_factory=list)
-    values: dict[str, list[Number]] = field(default_factory=dict)
+    values: dict[str, list[Raw]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.seconds)
+        return len(self.stamps)
 
-    def append(self, seconds: Number, ranks: bytes, values: Mapping[str, Number]) -> None:
+    def append(self, stamp: Raw, ranks: bytes, values: Mapping[str, bytes]) -> None:
         """Add one line."""
-        before = len(self.seconds)
-        self.seconds.append(seconds)
+        before = len(self.stamps)
+        self.stamps.append(stamp)
         self.ranks.append(ranks)
         for name in values:
             if name not in self.values:
@@ -72,29 +70,22 @@ class Columns:
 
 @dataclass(frozen=True)
 class _Shape:
+    """One kind of line: an expression with a group per value, and the values that are always the same."""
+
     pattern: re.Pattern[bytes]
     names: tuple[str, ...]
+    constants: Mapping[str, bytes]
 
-    def columns(self, text: bytes, lines: int) -> Columns | None:
-        """All lines at once, or None where one of them has another shape."""
+    def columns(self, text: bytes) -> Columns | None:
+        """All lines of this kind in the text."""
         rows = self.pattern.findall(text)
-        if len(rows) != lines:
+        if not rows:
             return None
-        hours, minutes, seconds, ranks, *values = zip(*rows, strict=True)
-        clock = [
-            3600.0 * int(h) + 60 * int(m) + int(s) for h, m, s in zip(hours, minutes, seconds, strict=True)
-        ]
-        return Columns(
-            clock,  # type: ignore[arg-type]
-            list(ranks),
-            {name: _numbers(name, column) for name, column in zip(self.names, values, strict=True)},
-        )
-
-
-def _numbers(name: str, column: tuple[bytes, ...]) -> list[Number]:
-    if name == "graph":
-        return [1.0 if v == b"True" else 0.0 for v in column]
-    return list(map(float, column))
+        stamps, ranks, *values = zip(*rows, strict=True)
+        columns: dict[str, list[Raw]] = {n: list(v) for n, v in zip(self.names, values, strict=True)}
+        for name, value in self.constants.items():
+            columns[name] = [value] * len(rows)
+        return Columns(list(stamps), list(ranks), columns)
 
 
 class Batches:
@@ -105,103 +96,111 @@ class Batches:
         self._fields = fields
         self._shapes: list[_Shape] = []
 
-    def read(self, lines: list[bytes]) -> Columns:
-        """The lines that are batch lines, as columns; others among them are left out."""
+    def read(self, lines: list[bytes]) -> list[Columns]:
+        """The batch lines among these, as columns per shape; lines that only mention one are left out."""
         text = b"\n".join(lines) + b"\n"
-        for shape in self._shapes:
-            if (columns := shape.columns(text, len(lines))) is not None:
-                return columns
-        columns = Columns()
-        for line in lines:
-            self._one(line, columns)
-        return columns
+        while True:
+            found = [c for shape in self._shapes if (c := shape.columns(text)) is not None]
+            if sum(map(len, found)) == len(lines):
+                return found
+            if not self._learn_from(lines):
+                break
+        odd = Columns()
+        for line in self._odd(lines):
+            self.take_apart(line, odd)
+        return [*found, odd]
 
-    def _one(self, line: bytes, columns: Columns) -> None:
-        for shape in self._shapes:
-            one = shape.columns(line + b"\n", 1)
-            if one is not None:
-                columns.append(one.seconds[0], one.ranks[0], {n: v[0] for n, v in one.values.items()})
-                return
-        if len(self._shapes) < _MOST_SHAPES:
-            self._learn(line)
-        self.take_apart(line, columns)
+    def _odd(self, lines: list[bytes]) -> list[bytes]:
+        """The lines that fit no shape."""
+        return [x for x in lines if not any(s.pattern.fullmatch(x + b"\n") for s in self._shapes)]
+
+    def _learn_from(self, lines: list[bytes]) -> bool:
+        """Learn a shape from a line that has none yet; False where there is nothing to learn."""
+        if len(self._shapes) >= _MOST_SHAPES:
+            return False
+        for line in self._odd(lines)[:3]:
+            if (shape := self._shape(line)) is not None:
+                self._shapes.append(shape)
+                return True
+        return False
 
     def take_apart(self, line: bytes, columns: Columns) -> None:
         """Add one line field by field, however it is wrapped or cut."""
         line = unwrapped(line)
         at = line.find(self._marker)
         prefix, rest = (line[:at], line[at + len(self._marker) :]) if at >= 0 else (b"", line)
-        values: dict[str, Number] = {}
-        end = len(line.rstrip()) - (len(line) - len(rest))
-        for name, value, percent, last in ((m[1], m[2], m[3], m.end() >= end) for m in _FIELD.finditer(rest)):
+        values: dict[str, bytes] = {}
+        end = len(rest.rstrip())
+        for found in _FIELD.finditer(rest):
+            name, value = found[1], found[2]
             if name.endswith(_GRAPH):
                 if value in (b"True", b"False"):
-                    values["graph"] = 1.0 if value == b"True" else 0.0
-            elif (key := self._fields.get(name)) is not None and key not in values:
-                number = _number(value, complete=not last or bool(percent), whole=name.startswith(b"#"))
-                if number is not None:
-                    values[key] = number
-        if not values or ("running" not in values and "throughput" not in values and at >= 0):
+                    values["graph"] = value
+                continue
+            key = self._fields.get(name)
+            # Every number but a count has two decimals: one that ends the line with fewer may be cut.
+            complete = found.end() < end or bool(found[3]) or name.startswith(b"#") or _WHOLE.fullmatch(value)
+            if key is not None and key not in values and complete and _NUMBER.fullmatch(value):
+                values[key] = value
+        if not values:
             return
-        _, seconds, _ = stamp(prefix)
-        columns.append(seconds, _ranks_text(prefix), values)
+        stamps = list(_STAMP.finditer(prefix))
+        columns.append(stamps[-1][1] if stamps else None, stamps[-1][2] if stamps else b"", values)
 
-    def _learn(self, line: bytes) -> None:
+    def _shape(self, line: bytes) -> _Shape | None:
+        """The shape of a line, or None where the line is no model for others."""
         at = line.find(self._marker)
         if at < 0:
-            return
+            return None
         prefix, rest = line[:at], line[at + len(self._marker) :]
         standard = _STANDARD_PREFIX.search(prefix)
         if standard is None or standard.end() != len(prefix):
-            return
-        pattern = b"" if standard.start() == 0 else rb"[^\n]*"
-        pattern += _STANDARD + re.escape(self._marker)
+            return None
+        # Without ranks the line's stamp ends at once; else any ranks will do.
+        head = _STANDARD if standard[2] else _STANDARD.replace(rb"((?: [A-Z_]+\d+)*)", b"()")
+        pattern = (b"" if standard.start() == 0 else rb"[^\n]*") + head + re.escape(self._marker)
         names: list[str] = []
+        constants: dict[str, bytes] = {}
         done = 0
+        found = None
         for found in _FIELD.finditer(rest):
-            pattern += re.escape(rest[done : found.start(2)])
-            captured = self._captured(found[1], found[2], names)
-            if captured is None:
-                return
-            pattern += captured
+            value = self._value(found, names, constants)
+            if value is None:
+                return None
+            pattern += _literal(rest[done : found.start(2)]) + value
             done = found.end(2)
-        if not names:
-            return
-        pattern = re.sub(rb"\\\[\d+\\\]", rb"\\[\\d+\\]", pattern, count=1)  # SGLANG_LOG_FORWARD_ITERS
+        if found is None or not names:
+            return None
         ending = rest[done:]
+        if not ending and not found[1].startswith(b"#") and not _WHOLE.fullmatch(found[2]):
+            return None  # perhaps cut
         # A shipper's JSON goes on behind the line, with a time of its own.
         pattern += rb'\\n"[^\n]*\n' if ending.startswith(b'\\n"') else re.escape(ending) + rb"\n"
-        self._shapes.append(_Shape(re.compile(pattern), tuple(names)))
+        return _Shape(re.compile(pattern, re.S), tuple(names), constants)
 
-    def _captured(self, name: bytes, value: bytes, names: list[str]) -> bytes | None:
-        """The pattern for a field's value; None where this line is no good model for others."""
+    def _value(self, found: re.Match[bytes], names: list[str], constants: dict[str, bytes]) -> bytes | None:
+        """The expression for a field's value."""
+        name, value = found[1], found[2]
         if name.endswith(_GRAPH):
-            if "graph" in names or value not in (b"True", b"False"):
+            if value not in (b"True", b"False") or "graph" in constants:
                 return None
-            names.append("graph")
-            return rb"(True|False)"
+            constants["graph"] = value
+            return value
         key = self._fields.get(name)
         if key is None or key in names:
             return rb'[^,\s"\\%]*'
         names.append(key)
+        if value == b"nan":
+            return rb"(nan)"
         if name.startswith(b"#"):
             return rb"(\d+)" if value.isdigit() else None
-        return rb"(\d+\.\d\d|nan)" if _WHOLE.fullmatch(value) or value == b"nan" else None
+        return rb"(\d+\.\d\d)" if _WHOLE.fullmatch(value) else None
 
 
-def _number(value: bytes, complete: bool, whole: bool) -> Number:
-    """A value as a number; at the end of a line only if it is surely not cut (all have two decimals)."""
-    if not complete and not whole and not (_WHOLE.fullmatch(value) or value in (b"nan", b"inf")):
-        return None
-    return float(value) if _NUMBER.fullmatch(value) else None
-
-
-def _ranks_text(prefix: bytes) -> bytes:
-    """The innermost bracket's ranks as they stand, " DP1 TP4", or nothing."""
-    found = list(_RANKS_TEXT.finditer(prefix))
-    return found[-1][1] if found else b""
-
-
-_RANKS_TEXT: re.Pattern[bytes] = re.compile(rb"\[[^\]\n]*?((?: [A-Z_]+\d+)*)\]")
-
-Reader = Callable[[list[bytes]], Columns]
+def _literal(text: bytes) -> bytes:
+    """What stands between two values: its end compared byte by byte, its length counted."""
+    if b"[" in text:  # "Decode batch [123], ..." counts iterations
+        return re.sub(rb"\\\[\d+\\\]", rb"\\[\\d+\\]", re.escape(text))
+    if len(text) <= _CHECKED + 2:
+        return re.escape(text)
+    return b".{%d}" % (len(text) - _CHECKED) + re.escape(text[-_CHECKED:])

@@ -2,98 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 from quietgate.inspect.log.accept_rate import AcceptRate
 from quietgate.inspect.log.batches import Columns
 from quietgate.inspect.log.numbers import Numbers
+from quietgate.inspect.log.pauses import Throughput
 from quietgate.inspect.prefixes import ranks as ranks_of
 
-_DAY_S = 86400.0
-_HEAD = 8  # lines looked at together before the first of them is judged
-_RECENT = 32
-_SLOW = 0.5  # a line below this share of the recent rate per request ...
-_GAP = 3.0  # ... after more than this many usual intervals comes after an idle gap
 _KV_FULL = 0.9
-
-
-class _Series:
-    """The throughput one scheduler logs, its lines after a pause told apart.
-
-    A line's throughput is tokens since the last line over wall time since then, so the first line of a
-    server and the first after a pause also count the waiting.
-    """
-
-    def __init__(self, rank: bytes):
-        self.rank = rank
-        self.count = self.paused = 0
-        self.total = self.paused_total = 0.0
-        self._head: list[tuple[float | None, float, float]] = []
-        self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._intervals: deque[float] = deque(maxlen=_RECENT)
-        self._low = self._longest = 0.0
-        self._last: float | None = None
-
-    def add(
-        self, seconds: list[float | None], values: list[float | None], running: list[float | None]
-    ) -> None:
-        low, last = self._low, self._last
-        for at, value, requests in zip(seconds, values, running, strict=True):
-            if value is None or not math.isfinite(value):
-                continue
-            per_request = value / requests if requests else value
-            self.count += 1
-            self.total += value
-            if low == 0.0:
-                self._head.append((at, value, per_request))
-                if len(self._head) == _HEAD:
-                    self._judge_head()
-                    low = self._low
-            elif per_request < low and self._pause(at, last):
-                self.paused += 1
-                self.paused_total += value
-            elif not self.count % 8:
-                self._recent.append(per_request)
-                if at is not None and last is not None:
-                    self._intervals.append((at - last) % _DAY_S)
-                if not self.count % 64:
-                    self._bounds()
-                    low = self._low
-            last = at
-        self._last = last
-
-    def _pause(self, at: float | None, last: float | None) -> bool:
-        if at is None or last is None or not self._longest:
-            return False
-        return (at - last) % _DAY_S > self._longest
-
-    def _bounds(self) -> None:
-        self._low = max(_SLOW * statistics.median(self._recent), 1e-9)
-        self._longest = max(_GAP * statistics.median(self._intervals), 2.0) if self._intervals else 0.0
-
-    def _judge_head(self) -> None:
-        head, self._head = self._head, []
-        self._recent.extend(r for _, _, r in head)
-        times = [at for at, _, _ in head]
-        pairs = list(itertools.pairwise(times))
-        self._intervals.extend((b - a) % _DAY_S for a, b in pairs if a is not None and b is not None)
-        self._bounds()
-        for i, (at, value, per_request) in enumerate(head):
-            first = i == 0 and len(head) > 1
-            if per_request < self._low and (first or (i > 0 and self._pause(at, head[i - 1][0]))):
-                self.paused += 1
-                self.paused_total += value
-
-    def busy_mean(self) -> float | None:
-        """Mean over the lines that are not the first of a server or after a pause."""
-        if self._head:
-            self._judge_head()
-        n = self.count - self.paused
-        return (self.total - self.paused_total) / n if n else None
+_SAMPLED = 400  # lines of a block that tell what all of them tell
 
 
 class Decode:
@@ -113,8 +34,7 @@ class Decode:
         self.full_lines = 0
         self._weighted = self._weights = 0.0
         self._per_request: deque[float] = deque(maxlen=1000)
-        self._series: dict[int | None, _Series] = {}
-        self._groups: dict[bytes, tuple[int | None, bool]] = {}
+        self._series: dict[int | None, Throughput] = {}
         self._busy: list[tuple[float, int, int]] = []
         self.ranks_seen: set[bytes] = set()
         self.data_ranks: list[int] = []
@@ -127,62 +47,77 @@ class Decode:
             return
         self.lines += n
         values = columns.values
-        none: list[float | None] = [None] * n
-        running = values.get("running") or none
-        self.running.add(running)
+        running = values.get("running") or [None] * n
+        requests = self.running.add(running)
         if queue := values.get("queue"):
             self.queue.add(queue)
         if usage := values.get("usage"):
-            self.usage.add(usage)
-            if self.usage.most > _KV_FULL:
-                self.full_lines += sum(1 for u in usage if u is not None and u > _KV_FULL)
+            numbers = self.usage.add(usage)
+            full = {text for text, number in numbers.items() if number > _KV_FULL}
+            if full:
+                self.full_lines += sum(1 for u in usage if u in full)
         if graph := values.get("graph"):
-            self.graph_true += graph.count(1.0)
-            self.graph_false += graph.count(0.0)
+            self.graph_true += graph.count(b"True")
+            self.graph_false += graph.count(b"False")
         if lengths := values.get("accept_length"):
-            self._accepted(lengths, values.get("accept_rate"), running)
+            self._accepted(lengths, values.get("accept_rate"), running, requests)
         elif rates := values.get("accept_rate"):
             self.accept_rate.add(rates)
         if throughput := values.get("throughput"):
-            self.throughput.add(throughput)
-            self._per_request.extend(
-                v / (r or 1) for v, r in zip(throughput[:50], running, strict=False) if v is not None
-            )
-            self._by_rank(columns, throughput, running)
+            self._throughput(columns, throughput, running, requests)
 
     def _accepted(
-        self, lengths: list[float | None], rates: list[float | None] | None, running: list[float | None]
+        self,
+        lengths: list[bytes | None],
+        rates: list[bytes | None] | None,
+        running: list[bytes | None],
+        requests: dict[bytes, float],
     ) -> None:
-        self.accept_length.add(lengths)
-        for length, weight in zip(lengths, running, strict=True):
-            if length is not None and weight and math.isfinite(length):
-                self._weighted += length * weight
-                self._weights += weight
+        numbers = self.accept_length.add(lengths)
+        for (length, weight), times in Counter(zip(lengths, running, strict=True)).items():
+            if length is not None and weight is not None and math.isfinite(numbers[length]):
+                self._weighted += numbers[length] * requests[weight] * times
+                self._weights += requests[weight] * times
         if rates is not None:
             self.accept_rate.add(rates)
-            self.pairs.add(lengths, rates)
+            self.pairs.add(lengths[:_SAMPLED], rates[:_SAMPLED])
 
-    def _by_rank(self, columns: Columns, throughput: list[float | None], running: list[float | None]) -> None:
-        names = dict.fromkeys(columns.ranks)
-        for rank in names:
-            series = self._series_of(rank)
-            if series is None:
-                continue
-            if len(names) == 1:
-                series.add(columns.seconds, throughput, running)
-            else:
-                chosen = [i for i, r in enumerate(columns.ranks) if r == rank]
+    def _throughput(
+        self,
+        columns: Columns,
+        throughput: list[bytes | None],
+        running: list[bytes | None],
+        requests: dict[bytes, float],
+    ) -> None:
+        numbers = self.throughput.add(throughput)
+        stamps, ranks = columns.stamps, columns.ranks
+        if (
+            (len(numbers) < len(throughput)
+            and None in throughput)
+            or not all(map(math.isfinite, numbers.values()))
+        ):
+            kept = [i for i, t in enumerate(throughput) if t is not None and math.isfinite(numbers[t])]
+            throughput, running = [throughput[i] for i in kept], [running[i] for i in kept]
+            stamps, ranks = [stamps[i] for i in kept], [ranks[i] for i in kept]
+        rates = [numbers[t] for t in throughput if t is not None]
+        counts = [0.0 if r is None else requests[r] for r in running]
+        self._per_request.extend(v / (r or 1.0) for v, r in zip(rates[:50], counts, strict=False))
+        lines_of: dict[bytes, list[int]] = {}
+        if len(set(ranks)) > 1:
+            for i, rank in enumerate(ranks):
+                lines_of.setdefault(rank, []).append(i)
+        for rank, chosen in lines_of.items():
+            if (series := self._series_of(rank)) is not None:
                 series.add(
-                    [columns.seconds[i] for i in chosen],
-                    [throughput[i] for i in chosen],
-                    [running[i] for i in chosen],
+                    [stamps[i] for i in chosen], [rates[i] for i in chosen], [counts[i] for i in chosen]
                 )
+        if not lines_of and ranks and (series := self._series_of(ranks[0])) is not None:
+            series.add(stamps, rates, counts)
 
-    def _series_of(self, rank: bytes) -> _Series | None:
+    def _series_of(self, rank: bytes) -> Throughput | None:
         """One series per data rank: its pipeline and tensor ranks repeat the same batch and are not added."""
         self.ranks_seen.add(rank)
-        data_rank = ranks_of(rank).get("DP")
-        series = self._series.setdefault(data_rank, _Series(rank))
+        series = self._series.setdefault(ranks_of(rank).get("DP"), Throughput(rank))
         return series if series.rank == rank else None
 
     def close(self, draft_tokens: int | None, by_version: str | None = None) -> None:

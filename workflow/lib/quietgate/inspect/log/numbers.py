@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import statistics
-from array import array
 from collections import Counter
 from collections.abc import Iterable
 
-_EXACT = 1 << 18  # values kept before their spread is kept in bins instead
+_EXACT = 1 << 17  # distinct values kept before their spread is kept in bins instead
 _BIN = 0.0005  # relative width of a bin
 
 
 class Numbers:
-    """Mean, median, extremes of the finite values seen; None and nan are counted apart."""
+    """Mean, median, extremes of the finite values seen; nan and inf are counted apart."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -21,34 +19,39 @@ class Numbers:
         self.not_finite = 0
         self.least = math.inf
         self.most = -math.inf
-        self._exact: array[float] | None = array("d")
-        self._bins: Counter[int] = Counter()
+        self._values: Counter[float] = Counter()
+        self._binned = False
 
-    def add(self, values: Iterable[float | None]) -> None:
-        """Take values; None is a field that a line does not have."""
-        some = [v for v in values if v is not None]
-        if not some:
+    def add(self, raw: Iterable[bytes | None]) -> dict[bytes, float]:
+        """Take values as written, None for a field that a line lacks; returns each distinct one's number."""
+        numbers: dict[bytes, float] = {}
+        total = 0.0
+        finite: dict[float, int] = {}
+        for text, times in Counter(raw).items():
+            if text is None:
+                continue
+            value = numbers[text] = float(text)
+            if math.isfinite(value):
+                finite[value] = finite.get(value, 0) + times
+                total += value * times
+            else:
+                self.not_finite += times
+        if finite:
+            self.count += sum(finite.values())
+            self.total += total
+            self.least = min(self.least, min(finite))
+            self.most = max(self.most, max(finite))
+            self._keep(finite)
+        return numbers
+
+    def _keep(self, counts: dict[float, int]) -> None:
+        if self._binned:
+            self._values.update(_in_bins(counts))
             return
-        total = math.fsum(some) if math.isfinite(sum(some)) else math.nan
-        if total != total:
-            finite = [v for v in some if math.isfinite(v)]
-            self.not_finite += len(some) - len(finite)
-            some, total = finite, math.fsum(finite)
-            if not some:
-                return
-        self.count += len(some)
-        self.total += total
-        self.least = min(self.least, min(some))
-        self.most = max(self.most, max(some))
-        self._keep(some)
-
-    def _keep(self, values: Iterable[float]) -> None:
-        if self._exact is not None:
-            self._exact.extend(values)
-            if len(self._exact) <= _EXACT:
-                return
-            values, self._exact = self._exact, None
-        self._bins.update(0 if v <= 0 else 1_000_000 + round(math.log(v) / _BIN) for v in values)
+        self._values.update(counts)
+        if len(self._values) > _EXACT:
+            self._binned = True
+            self._values = _in_bins(self._values)
 
     def merge(self, other: Numbers) -> None:
         """Add another's values."""
@@ -57,13 +60,10 @@ class Numbers:
         self.not_finite += other.not_finite
         self.least = min(self.least, other.least)
         self.most = max(self.most, other.most)
-        if other._exact is not None:
-            self._keep(other._exact)
-            return
-        if self._exact is not None:
-            kept, self._exact = self._exact, None
-            self._keep(kept)
-        self._bins.update(other._bins)
+        if other._binned and not self._binned:
+            self._binned = True
+            self._values = _in_bins(self._values)
+        self._keep(other._values)
 
     @property
     def mean(self) -> float | None:
@@ -74,20 +74,23 @@ class Numbers:
     def median(self) -> float | None:
         """Median, of an even number the upper of the two middle values, so always one that was logged.
 
-        Beyond a quarter of a million values within 0.05 %.
+        Beyond a hundred thousand distinct values within 0.05 %.
         """
-        if not self.count:
-            return None
-        if self._exact is not None:
-            return statistics.median_high(self._exact)
-        half, seen = self.count / 2, 0
-        for key in sorted(self._bins):
-            seen += self._bins[key]
-            if seen >= half:
-                return 0.0 if key == 0 else math.exp((key - 1_000_000) * _BIN)
-        return self.most
+        half, seen = self.count // 2, 0
+        for value in sorted(self._values):
+            seen += self._values[value]
+            if seen > half:
+                return value
+        return None
 
     @property
     def maximum(self) -> float | None:
         """The largest."""
         return self.most if self.count else None
+
+
+def _in_bins(counts: dict[float, int]) -> Counter[float]:
+    bins: Counter[float] = Counter()
+    for value, times in counts.items():
+        bins[math.exp(round(math.log(value) / _BIN) * _BIN) if value > 0 else value] += times
+    return bins

@@ -26,8 +26,8 @@ class Prefill:
             if column := columns.values.get(name):
                 numbers.add(column)
         if graph := columns.values.get("graph"):
-            self.graph_true += graph.count(1.0)
-            self.graph_false += graph.count(0.0)
+            self.graph_true += graph.count(b"True")
+            self.graph_false += graph.count(b"False")
 
     def merge(self, other: Prefill) -> None:
         """Add another server's."""

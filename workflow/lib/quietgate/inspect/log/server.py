@@ -86,10 +86,12 @@ class Server:
             if USERS_TEXT not in line:
                 rest.append((i, line))
         if decode:
-            self.decode.add(DECODE.read(decode))
+            for columns in DECODE.read(decode):
+                self.decode.add(columns)
             self._comma_at_end |= decode[0].endswith(b", ")
         if prefill:
-            self.prefill.add(PREFILL.read(prefill))
+            for columns in PREFILL.read(prefill):
+                self.prefill.add(columns)
         if last >= 0:
             self._last_alive = block.number(last)
         if rest:
