@@ -32,12 +32,10 @@ def acceptance(material: Material) -> Drawn:
         else [((key,), part) for key, part in groups(frame, "nccl", sort=False)]
     )
     parts.sort(key=lambda p: material.profiles.index(p[0][0]))
-    columns = min(len(parts), 3)
+    columns = 2 if len(parts) == 4 else min(len(parts), 3)
     rows = math.ceil(len(parts) / columns)
-    made, axes = figure(
-        PAGE_IN if columns > 1 else COLUMN_IN, 0.3 + 2.2 * rows, rows, columns, sharex=True, sharey=True
-    )
-    looks = steps_looks(material.steps)
+    made, axes = figure(PAGE_IN if columns > 1 else COLUMN_IN, 0.3 + 2.2 * rows, rows, columns, sharey=True)
+    looks, last = steps_looks(material.steps), int(frame["position"].max())
     for axis, (key, part) in zip(axes.flat, parts, strict=False):
         for one, line in groups(part, "steps"):
             look = looks[int(one)]
@@ -45,7 +43,8 @@ def acceptance(material: Material) -> Drawn:
         named = [f"{a} {v}" for a, v in zip(material.axes, key[1:], strict=True)]
         axis.set_title(", ".join([material.profile_label(str(key[0])), *named]))
         axis.set_xlabel("drafted position")
-        whole_numbers(axis, range(1, int(frame["position"].max()) + 1))
+        whole_numbers(axis, range(1, last + 1))
+        axis.set_xlim(1 - 0.05 * last, last + 0.05 * last)
     for spare in list(axes.flat)[len(parts) :]:
         spare.set_axis_off()
     top = float(frame["accepted"].max())

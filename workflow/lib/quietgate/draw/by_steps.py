@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material
 from quietgate.draw.frames import each
-from quietgate.draw.lines import dodge, failures, legend, legend_handles, lines
-from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure, whole_numbers
+from quietgate.draw.lines import dodge, failures, legend, legend_handles, lines, page
+from quietgate.draw.style import GREY, whole_numbers
 from quietgate.draw.values import over_grid, panels
 
 
@@ -33,7 +31,7 @@ def _speed(material: Material, metric: str, marks: bool) -> Drawn:
     streams = material.lowest
     frame = over_grid(material, metric, streams)
     shown = _marks(material) if marks else pd.DataFrame()
-    made, axes = _page(material, frame)
+    made, axes = page(material, frame)
     for axis, (label, part) in zip(axes, panels(material, frame), strict=False):
         lines(axis, material, part)
         for row in each(shown):
@@ -70,7 +68,7 @@ def tokens_per_cycle(material: Material) -> Drawn:
     """How many tokens a cycle yields, under its ceiling of steps + 1."""
     streams = material.lowest
     frame = over_grid(material, "tokens_per_cycle", streams)
-    made, axes = _page(material, frame)
+    made, axes = page(material, frame)
     steps = np.array(material.steps)
     for axis, (label, part) in zip(axes, panels(material, frame), strict=False):
         axis.plot(steps, steps + 1, color=GREY, lw=0.8, ls=(0, (2, 2)))
@@ -92,19 +90,6 @@ def tokens_per_cycle(material: Material) -> Drawn:
         captions.not_proved(material),
     )
     return Drawn("tokens_per_cycle", "Tokens per cycle by steps and NCCL profile", caption, made, frame)
-
-
-def _page(material: Material, frame: pd.DataFrame) -> tuple[Figure, list[Axes]]:
-    """One panel in a column, or up to three beside each other on a page."""
-    count = len(panels(material, frame))
-    columns = min(count, 3)
-    rows = math.ceil(count / columns)
-    wide = PAGE_IN if count > 1 or len(material.steps) > 14 else COLUMN_IN
-    made, axes = figure(wide, 0.35 + 2.15 * rows, rows, columns, sharey=True)
-    flat = list(axes.flat)
-    for spare in flat[count:]:
-        spare.set_axis_off()
-    return made, flat[:count]
 
 
 def _marks(material: Material) -> pd.DataFrame:

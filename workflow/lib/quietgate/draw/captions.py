@@ -37,11 +37,11 @@ def launches(frame: pd.DataFrame, dots: bool = True) -> str:
         return f"n = 1 launch per cell: {unknown}."
     small = "small dots: launches (the median of each launch's passes); " if dots else ""
     if cells["low"].notna().any():
-        bars = " and its 95 % interval from the residual pooled over all cells (bars; not corrected for the"
-        return (
-            f"{n}; {small}markers: mean over launches, adjusted for blocks"
-            f"{f'{bars} number of cells)' if dots else ''}."
+        bars = (
+            ", with its 95 % interval (bars) from the residual pooled over all cells, not corrected for the"
+            " number of cells"
         )
+        return f"{n}; {small}markers: mean over launches, adjusted for blocks{bars if dots else ''}."
     return f"{n}; {small}markers: their median. No interval: too few launches."
 
 
@@ -68,7 +68,10 @@ def not_measured(material: Material, drawn_as: str = "drawn as x") -> str:
 def not_proved(material: Material, drawn_as: str = "Hollow markers") -> str:
     """Which profiles are drawn hollow and why; "" when all are confirmed."""
     sentences = []
-    for verdict, why in VERDICTS.items():
+    for verdict, meaning in VERDICTS.items():
+        why = meaning
+        if verdict == "not_exercised" and material.on_cpu:
+            why = "not exercised (no NCCL on this device)"
         names = [
             p
             for p in material.profiles
@@ -86,3 +89,8 @@ def not_proved(material: Material, drawn_as: str = "Hollow markers") -> str:
 def join(*sentences: str) -> str:
     """The sentences that say something, as one text."""
     return " ".join(s for s in sentences if s)
+
+
+def heading(title: str) -> str:
+    """A title as the first sentence of its caption."""
+    return title if title.endswith("?") else f"{title}."

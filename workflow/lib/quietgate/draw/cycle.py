@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,9 @@ from matplotlib.patches import Patch
 
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
-from quietgate.draw.frames import each
 from quietgate.draw.lines import legend
 from quietgate.draw.style import PAGE_IN, STAGES, figure
-from quietgate.draw.values import failure_of
+from quietgate.draw.values import failure_of, panels
 
 SOURCES = {
     "device_timer": "SGLang's stage timer",
@@ -27,11 +27,19 @@ SOURCES = {
 def cycle_stages(material: Material) -> Drawn:
     """Cycle time as stacked stages, by steps, one panel per profile."""
     frame = _stage_means(material)
-    profiles = [p for p in material.profiles if (frame["nccl"] == p).any()]
-    made, axes = figure(PAGE_IN, 2.7, 1, len(profiles), sharey=True)
+    parts = [
+        (", ".join(w for w in (material.profile_label(nccl), label) if w), part[part["nccl"] == nccl])
+        for label, part in panels(material, frame)
+        for nccl in material.profiles
+    ]
+    parts = [(label, part) for label, part in parts if len(part)]
+    rows = math.ceil(len(parts) / 2)
+    made, axes = figure(PAGE_IN, 0.6 + 2.1 * rows, rows, min(2, len(parts)), sharey=True)
+    for spare in axes.flat[len(parts) :]:
+        spare.set_axis_off()
     used: list[str] = []
-    for axis, nccl in zip(axes[0], profiles, strict=True):
-        bars = frame[frame["nccl"] == nccl].reset_index(drop=True)
+    for axis, (label, part) in zip(axes.flat, parts, strict=False):
+        bars = part.reset_index(drop=True)
         foot = np.zeros(len(bars))
         for name, look in STAGES.items():
             height = bars[name].fillna(0.0).to_numpy(dtype=float)
@@ -57,16 +65,19 @@ def cycle_stages(material: Material) -> Drawn:
                 i, 0.08, words, rotation=90, ha="center", va="bottom", fontsize=7,
                 transform=axis.get_xaxis_transform(),
             )  # fmt: skip
-        axis.set_xticks(bars.index, [_bar_label(row, material.axes) for row in each(bars)])
+        axis.set_xticks(bars.index, [str(steps) for steps in bars["steps"]])
         axis.set_xlabel("speculative steps")
-        axis.set_title(material.profile_label(nccl))
+        axis.set_title(label)
         axis.set_ylim(bottom=0)
-    axes[0][0].set_ylabel("cycle time (ms)")
+    for row in axes:
+        row[0].set_ylabel("cycle time (ms)")
     order = [n for n in STAGES if n in used]
     handles: list[Any] = [
         Patch(fc=STAGES[n].colour, hatch=STAGES[n].hatch, ec="0.2", lw=0.4, label=STAGES[n].label)
         for n in order
     ]
+    if used == ["other_ms"]:
+        handles[0].set_label("whole cycle (no stage was timed)")
     legend(made, handles)
     caption = captions.join(
         f"Time of one cycle at {captions.streams(material.lowest)}, split by stage (median over launches);"
@@ -116,10 +127,6 @@ def _median(values: pd.Series) -> float | None:
 def _first(values: pd.Series) -> str | None:
     known = values.dropna()
     return str(known.iloc[0]) if len(known) else None
-
-
-def _bar_label(row: dict[str, Any], axes: list[str]) -> str:
-    return "\n".join([str(row["steps"]), *(f"{a} {row[a]}" for a in axes)])
 
 
 def _source_sentence(frame: pd.DataFrame) -> str:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from quietgate.analyse import reference as observations
 from quietgate.analyse import tables
 from quietgate.draw.style import Look, looks
+from quietgate.study import command
 
 # The weakest verdict of a profile's cells is said of the profile.
 _VERDICT_WORDS = {
@@ -104,6 +105,11 @@ class Material:
     def looks(self) -> dict[str, Look]:
         """How each profile is drawn."""
         return looks(self.profiles)
+
+    @cached_property
+    def on_cpu(self) -> bool:
+        """Whether the servers ran on a CPU, where NCCL is never used."""
+        return command.device(dict(self.study["config"])) == "cpu"
 
     @cached_property
     def steps(self) -> list[int]:

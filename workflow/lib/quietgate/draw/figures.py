@@ -47,6 +47,7 @@ def draw_all(
     """
     material = Material.read(tables_dir, study, statistics, reference)
     figures, not_drawn = [], []
+    out_dir.mkdir(parents=True, exist_ok=True)
     for name, draw in FIGURES.items():
         with house_style():
             try:

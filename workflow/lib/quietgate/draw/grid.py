@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -16,9 +17,9 @@ from matplotlib.patches import Rectangle
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
-from quietgate.draw.lines import beside, legend
+from quietgate.draw.lines import beside, legend, page
 from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure, whole_numbers
-from quietgate.draw.values import failure_of, over_grid, per_launch
+from quietgate.draw.values import failure_of, over_grid, panels, per_launch
 
 METRIC = "decode_tokens_per_s"
 
@@ -135,43 +136,24 @@ def interaction(material: Material) -> Drawn:
     means = frame[frame["kind"] == "cell"]
     if means["ratio"].isna().all():
         raise NotDrawn("no number of steps was measured under two NCCL profiles in one block")
-    made, axes = figure(COLUMN_IN, 2.4)
-    axis = axes[0][0]
-    axis.axhline(1.0, color=GREY, lw=0.8)
-    handles = []
-    for i, nccl in enumerate(others):
-        look, x = material.looks[nccl], 0.16 * (i - (len(others) - 1) / 2)
-        mine = means[means["nccl"] == nccl].sort_values("steps")
-        dots = frame[(frame["kind"] == "block") & (frame["nccl"] == nccl)]
-        if len(dots) > len(mine):
-            axis.plot(
-                dots["steps"] + x, dots["ratio"], ".", ms=2, color=look.colour, transform=beside(axis, 1)
-            )
-        axis.plot(mine["steps"] + x, mine["ratio"], color=look.colour, ls=look.line)
-        known = mine[mine["ratio_low"].notna()]
-        axis.vlines(known["steps"] + x, known["ratio_low"], known["ratio_high"], color=look.colour, lw=1.2)
-        for row in each(mine):
-            if row["status"] == "failed":
-                axis.plot(
-                    row["steps"] + x, 0.035, "kx", ms=5, mew=1.3, transform=axis.get_xaxis_transform(),
-                    clip_on=False,
-                )  # fmt: skip
-                continue
-            hollow = material.hollow(row["cell"]) or material.hollow(row["against"])
-            axis.plot(
-                row["steps"] + x, row["ratio"], look.marker, color=look.colour,
-                mfc="white" if hollow else look.colour, zorder=4,
-            )  # fmt: skip
-        handles.append(
-            Line2D(
-                [], [], color=look.colour, ls=look.line, marker=look.marker,
-                mfc=look.colour if material.profile_label(nccl) == nccl else "white",
-                label=f"{material.profile_label(nccl)} / {base['nccl']}",
-            )
-        )  # fmt: skip
-    axis.set_xlabel("speculative steps")
-    axis.set_ylabel("ratio of decode tok/s")
-    whole_numbers(axis, material.steps)
+    made, axes = page(material, frame)
+    for axis, (label, part) in zip(axes, panels(material, frame), strict=False):
+        axis.axhline(1.0, color=GREY, lw=0.8)
+        for i, nccl in enumerate(others):
+            _gain_line(axis, material, part[part["nccl"] == nccl], 0.16 * (i - (len(others) - 1) / 2))
+        axis.set_title(label)
+        axis.set_xlabel("speculative steps")
+        axis.set_ylabel("ratio of decode tok/s")
+        whole_numbers(axis, material.steps)
+    handles = [
+        Line2D(
+            [], [],
+            color=material.looks[n].colour, ls=material.looks[n].line, marker=material.looks[n].marker,
+            mfc=material.looks[n].colour if material.profile_label(n) == n else "white",
+            label=f"{material.profile_label(n)} / {base['nccl']}",
+        )
+        for n in others
+    ]  # fmt: skip
     for (kind, gone), _ in groups(means.dropna(subset=["failed_cell"]), "failure_class", "failed_cell"):
         words = f"failed: {str(kind).replace('_', ' ')} ({gone})"
         handles.append(Line2D([], [], ls="", marker="x", color="black", mew=1.3, label=words))
@@ -186,6 +168,27 @@ def interaction(material: Material) -> Drawn:
         captions.not_proved(material),
     )
     return Drawn("interaction", "Do steps and NCCL profile act independently?", caption, made, frame)
+
+
+def _gain_line(axis: Axes, material: Material, part: pd.DataFrame, x: float) -> None:
+    """One profile's ratios over steps, with intervals, the ratios inside blocks, and what failed."""
+    mine, dots = part[part["kind"] == "cell"].sort_values("steps"), part[part["kind"] == "block"]
+    if mine.empty:
+        return
+    look = material.looks[str(mine["nccl"].iloc[0])]
+    if len(dots) > len(mine):
+        axis.plot(dots["steps"] + x, dots["ratio"], ".", ms=2, color=look.colour, transform=beside(axis, 1))
+    axis.plot(mine["steps"] + x, mine["ratio"], color=look.colour, ls=look.line)
+    known = mine[mine["ratio_low"].notna()]
+    axis.vlines(known["steps"] + x, known["ratio_low"], known["ratio_high"], color=look.colour, lw=1.2)
+    for row in each(mine):
+        if row["status"] == "failed":
+            foot = axis.get_xaxis_transform()
+            axis.plot(row["steps"] + x, 0.035, "kx", ms=5, mew=1.3, transform=foot, clip_on=False)
+            continue
+        hollow = material.hollow(row["cell"]) or material.hollow(row["against"])
+        fill = "white" if hollow else look.colour
+        axis.plot(row["steps"] + x, row["ratio"], look.marker, color=look.colour, mfc=fill, zorder=4)
 
 
 def _gains(material: Material, base: dict[str, Any], others: list[str]) -> pd.DataFrame:

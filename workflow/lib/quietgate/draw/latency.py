@@ -34,47 +34,47 @@ def latency(material: Material) -> Drawn:
     )
     levels = sorted(int(c) for c in table["concurrency"].unique())
     frame = _percentiles(material, table[table["concurrency"].isin(levels)])
-    made, axes = figure(PAGE_IN, 0.4 + 1.6 * len(_LATENCIES), len(_LATENCIES), len(levels), sharex=True)
+    kinds = _kinds(material)
+    made, axes = figure(PAGE_IN, 0.6 + 1.45 * len(levels), len(levels), len(_LATENCIES), sharex=True)
     gone = [c for c in material.study["cells"] if c["id"] not in set(frame["cell"])]
     count = len(material.profiles)
     width = 0.8 / count
-    for r, (name, label) in enumerate(_LATENCIES):
-        for c, level in enumerate(levels):
+    places = {
+        c["id"]: list(kinds).index((c["steps"], *c["axes"].values()))
+        + width * (material.profiles.index(c["nccl"]) - (count - 1) / 2)
+        for c in material.study["cells"]
+    }
+    for r, level in enumerate(levels):
+        for c, (name, label) in enumerate(_LATENCIES):
             axis = axes[r][c]
             here = frame[(frame["quantity"] == name) & (frame["concurrency"] == level)]
-            for i, nccl in enumerate(material.profiles):
-                mine = here[here["nccl"] == nccl]
-                x = mine["steps"].map(material.steps.index) + width * (i - (count - 1) / 2)
-                _boxes(axis, material, nccl, mine, x.to_numpy(dtype=float), 0.85 * width)
-            axis.set_ylim(bottom=0)
+            _boxes(axis, material, here, places, 0.85 * width)
             for cell in gone:
-                at = material.steps.index(cell["steps"]) + width * (
-                    material.profiles.index(cell["nccl"]) - (count - 1) / 2
-                )
-                axis.plot(
-                    at, 0.04, "kx", ms=3.5, mew=1.0, transform=axis.get_xaxis_transform(), clip_on=False
-                )
-            axis.set_xticks(range(len(material.steps)), [str(s) for s in material.steps])
-            if r == 0:
-                axis.set_title(captions.streams(level))
-            if r == len(_LATENCIES) - 1:
-                axis.set_xlabel("speculative steps")
-        axes[r][0].set_ylabel(label)
+                foot = axis.get_xaxis_transform()
+                axis.plot(places[cell["id"]], 0.04, "kx", ms=3.5, mew=1.0, transform=foot, clip_on=False)
+            axis.set_title(captions.streams(level))
+            axis.set_ylabel(label)
+            axis.set_ylim(bottom=0)
+            axis.set_xticks(range(len(kinds)), list(kinds.values()), rotation=90 if material.axes else 0)
+    for axis in axes[-1]:
+        axis.set_xlabel("speculative steps")
     handles: list[Any] = [
         Patch(
             fc="white" if material.profile_label(n) != n else material.looks[n].colour,
             ec="0.15" if material.profile_label(n) == n else material.looks[n].colour, lw=0.5,
-            hatch="" if i == 0 else "////", label=material.profile_label(n),
+            hatch=_hatch(material, n),
+            label=material.profile_label(n),
         )
-        for i, n in enumerate(material.profiles)
+        for n in material.profiles
     ]  # fmt: skip
     if gone:
         handles.append(Line2D([], [], ls="", marker="x", color="black", ms=4, mew=1.0, label="failed cell"))
     legend(made, handles)
-    spread = (int(frame["requests"].min()), int(frame["requests"].max()))
+    few, most = int(frame["requests"].min()), int(frame["requests"].max())
+    counted = f"{most}" if few == most else f"{few} to {most}"
     caption = captions.join(
         "Latencies of the timed requests of all launches: box from the 25th to the 75th percentile with the"
-        f" median, whiskers from the 5th to the 95th; {spread[0]} to {spread[1]} requests per box. Time per"
+        f" median, whiskers from the 5th to the 95th; {counted} requests per box. Time per"
         " output token is the decode time after the first chunk over its tokens. Requests of one launch are"
         " not independent: the spread is not the uncertainty of a cell.",
         captions.not_measured(material),
@@ -100,15 +100,27 @@ def _percentiles(material: Material, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _boxes(
-    axis: Axes, material: Material, nccl: str, rows: pd.DataFrame, x: np.ndarray, width: float
+    axis: Axes, material: Material, frame: pd.DataFrame, places: dict[str, float], width: float
 ) -> None:
-    look = material.looks[nccl]
-    hatch = "" if material.profiles.index(nccl) == 0 else "////"
-    axis.vlines(x, rows["p5"], rows["p95"], color=look.colour, lw=0.8, zorder=2)
-    for at, row in zip(x, each(rows), strict=True):
+    for row in each(frame):
+        look, x = material.looks[row["nccl"]], places[row["cell"]]
         open_ = material.hollow(row["cell"])
+        axis.vlines(x, row["p5"], row["p95"], color=look.colour, lw=0.8, zorder=2)
         axis.bar(
-            at, row["p75"] - row["p25"], width, row["p25"], fc="white" if open_ else look.colour,
-            ec=look.colour if open_ else "0.15", lw=0.5, hatch=hatch, zorder=3,
+            x, row["p75"] - row["p25"], width, row["p25"], fc="white" if open_ else look.colour,
+            ec=look.colour if open_ else "0.15", lw=0.5, hatch=_hatch(material, row["nccl"]), zorder=3,
         )  # fmt: skip
-    axis.hlines(rows["p50"], x - width / 2, x + width / 2, color="black", lw=1.0, zorder=4)
+        axis.hlines(row["p50"], x - width / 2, x + width / 2, color="black", lw=1.0, zorder=4)
+
+
+def _hatch(material: Material, nccl: str) -> str:
+    return ("", "////", "....", "xxxx", "----")[material.profiles.index(nccl) % 5]
+
+
+def _kinds(material: Material) -> dict[tuple[Any, ...], str]:
+    """The places on the x axis, steps within the other axes, and their labels."""
+    found: dict[tuple[Any, ...], str] = {}
+    for cell in sorted(material.study["cells"], key=lambda c: int(c["steps"])):
+        label = ", ".join([str(cell["steps"]), *(f"{a} {v}" for a, v in cell["axes"].items())])
+        found.setdefault((cell["steps"], *cell["axes"].values()), label)
+    return found

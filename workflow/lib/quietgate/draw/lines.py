@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ from matplotlib.transforms import ScaledTranslation, Transform
 
 from quietgate.draw.drawn import Material
 from quietgate.draw.frames import each, groups
-from quietgate.draw.style import Look
+from quietgate.draw.style import COLUMN_IN, PAGE_IN, Look, figure
+from quietgate.draw.values import panels
 
 _DODGE = 0.14
 # Launches stand beside their cell's marker (in points), or it would hide them.
@@ -126,3 +128,16 @@ def _fit(made: Figure, handles: Sequence[Any]) -> int:
     """How many entries fit beside each other, by the longest label."""
     longest = max(len(str(h.get_label())) for h in handles)
     return min(len(handles), max(1, int(made.get_figwidth() / (0.056 * longest + 0.45))))
+
+
+def page(material: Material, frame: pd.DataFrame) -> tuple[Figure, list[Axes]]:
+    """One panel in a column, or up to three beside each other on a page."""
+    count = len(panels(material, frame))
+    columns = min(count, 3)
+    rows = math.ceil(count / columns)
+    wide = PAGE_IN if count > 1 or len(material.steps) > 14 else COLUMN_IN
+    made, axes = figure(wide, 0.35 + 2.15 * rows, rows, columns, sharey=True)
+    flat = list(axes.flat)
+    for spare in flat[count:]:
+        spare.set_axis_off()
+    return made, flat[:count]

@@ -35,31 +35,32 @@ def concurrency(material: Material) -> Drawn:
     ]
     parts = [(label, part) for label, part in parts if part["value"].notna().any()]
     against = bool(frame.loc[frame["steps"] > 0, "ratio_to_0_steps"].notna().any())
-    rows = 2 if against else 1
-    made, axes = figure(PAGE_IN, 0.3 + 2.1 * rows, rows, len(parts), sharex=True, sharey="row")
-    for i, (label, part) in enumerate(parts):
-        _lines(axes[0][i], material, part, "value")
-        axes[0][i].set_title(label)
+    made, axes = figure(
+        PAGE_IN, 0.6 + 1.75 * len(parts), len(parts), 2 if against else 1, sharex=True, sharey="col"
+    )
+    for row, (label, part) in zip(axes, parts, strict=True):
+        row[0].set_title(label, loc="left")
+        _lines(row[0], material, part, "value")
+        row[0].set_ylabel("output tok/s, all streams")
         if against:
-            axes[1][i].axhline(1.0, color=GREY, lw=0.8)
-            _lines(axes[1][i], material, part, "ratio_to_0_steps")
+            row[1].axhline(1.0, color=GREY, lw=0.8)
+            _lines(row[1], material, part, "ratio_to_0_steps")
+            row[1].set_ylabel("ratio to 0 steps")
             for value in part["crossover_streams"].dropna().unique():
-                axes[1][i].plot([value, value], [0.985, 1.015], color="black", lw=1.2, zorder=5)
-        axes[-1][i].set_xlabel("concurrent streams")
-        axes[-1][i].set_xscale("log", base=2)
-        axes[-1][i].xaxis.set_major_locator(FixedLocator(levels))
-        axes[-1][i].xaxis.set_minor_locator(NullLocator())
-        axes[-1][i].set_xticklabels([str(v) for v in levels])
-        axes[-1][i].set_xlim(levels[0] / 1.15, levels[-1] * 1.15)
+                row[1].plot([value, value], [0.985, 1.015], color="black", lw=1.2, zorder=5)
     axes[0][0].set_ylim(bottom=0)
-    axes[0][0].set_ylabel("output tok/s, all streams")
+    for axis in axes[-1]:
+        axis.set_xlabel("concurrent streams")
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_locator(FixedLocator(levels))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.set_xticklabels([str(v) for v in levels])
+        axis.set_xlim(levels[0] / 1.15, levels[-1] * 1.15)
     legend(made, steps_handles(steps_looks(material.steps), material.steps))
-    if against:
-        axes[1][0].set_ylabel("ratio to 0 steps")
     caption = captions.join(
         "Output tok/s (all completion tokens over the wall time of the pass) against the number of"
         " closed-loop streams, one line per number of speculative steps.",
-        "Below: the ratio to 0 steps of the same profile; where a line crosses 1, speculation stops paying"
+        "Right: the ratio to 0 steps of the same profile; where a line crosses 1, speculation stops paying"
         " (vertical mark, interpolated on log axes)."
         if against
         else "",

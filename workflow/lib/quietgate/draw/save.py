@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from quietgate.draw.captions import heading
 from quietgate.draw.drawn import Drawn
 from quietgate.files import sha256, write_atomic
 
@@ -27,5 +28,5 @@ def save(drawn: Drawn, out_dir: Path) -> dict[str, str]:
         drawn.figure.savefig(buffer, format=extension, metadata=metadata)
         write_atomic(out_dir / f"{drawn.name}.{extension}", buffer.getvalue())
     write_atomic(out_dir / f"{drawn.name}.csv", drawn.frame.to_csv(index=False, lineterminator="\n"))
-    write_atomic(out_dir / f"{drawn.name}.txt", f"{drawn.title}. {drawn.caption}\n")
+    write_atomic(out_dir / f"{drawn.name}.txt", f"{heading(drawn.title)} {drawn.caption}\n")
     return {e: sha256(out_dir / f"{drawn.name}.{e}") for e in EXTENSIONS}
