@@ -10,12 +10,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import platform
 import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+# Threads that wait by spinning slow each other down tenfold where other work runs on the same cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from tiny import corpus, eagle3, export, llama, training
@@ -31,12 +35,16 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=128, help="channels (default %(default)s)")
     parser.add_argument("--layers", type=int, default=4, help="layers of the target, 4 or more (%(default)s)")
     parser.add_argument("--heads", type=int, default=4, help="query heads, an even number (%(default)s)")
-    parser.add_argument("--vocab", type=int, default=1024, help="tokens of the vocabulary (%(default)s)")
-    parser.add_argument("--train-steps", type=int, default=500, help="of the target (%(default)s)")
+    parser.add_argument("--vocab", type=int, default=384, help="tokens of the vocabulary (%(default)s)")
+    parser.add_argument("--corpus-chars", type=int, default=60_000, help="text to learn (%(default)s)")
+    parser.add_argument("--train-steps", type=int, default=600, help="of the target (%(default)s)")
     parser.add_argument("--draft-steps", type=int, default=200, help="of the draft (%(default)s)")
     parser.add_argument("--length", type=int, default=256, help="tokens of a training excerpt (%(default)s)")
     parser.add_argument("--batch", type=int, default=4, help="excerpts per step (%(default)s)")
     parser.add_argument("--depths", type=int, default=3, help="draft depths to train (%(default)s)")
+    parser.add_argument(
+        "--own-texts", type=int, default=200, help="of the target, for the draft (%(default)s)"
+    )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to train")
@@ -63,7 +71,7 @@ def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU; no change on a CPU
-    texts = corpus.paragraphs()
+    texts = corpus.paragraphs(args.corpus_chars)
     tokenizer = corpus.train_tokenizer(texts, args.vocab)
     text = " ".join(texts)
     tokens = torch.tensor(tokenizer.encode(text).ids, device=args.device)
@@ -75,12 +83,12 @@ def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     target_losses = training.train_target(target, tokens, schedule, args.seed, report)
     target.eval().requires_grad_(False)
 
-    draft_schedule = training.Schedule(args.draft_steps, args.batch, args.length)
+    own = training.own_text(target, tokens, args.own_texts, args.length, args.seed + 1)
+    report(f"the target wrote {len(own)} tokens for the draft to learn from")
+    schedule = training.Schedule(args.draft_steps, args.batch, args.length)
     draft = eagle3.Draft(target).to(args.device)
-    draft_losses = training.train_draft(
-        draft, target, tokens, draft_schedule, args.depths, args.seed + 1, report
-    )
-    agreement = training.agreement(draft, target, tokens, draft_schedule, args.depths, args.seed + 2)
+    draft_losses = training.train_draft(draft, target, own, schedule, args.depths, args.seed + 2, report)
+    agreement = training.agreement(draft, target, own, schedule, args.depths, args.seed + 3)
     report(f"draft agrees with the target at depth 1, 2, ...: {agreement}")
 
     dtype = getattr(torch, args.dtype)

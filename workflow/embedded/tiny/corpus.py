@@ -17,14 +17,21 @@ SHORTEST_PARAGRAPH = 80
 LEAST_PROSE = 0.94  # share of letters and ordinary punctuation; code and tables have less
 
 
-def paragraphs() -> list[str]:
-    """The prose paragraphs, each once, in the order of topics."""
+def paragraphs(characters: int) -> list[str]:
+    """The first prose paragraphs, in the order of topics and each once, up to so many characters.
+
+    Few enough for the model to know them well: what it half knows, it repeats.
+    """
     found: dict[str, None] = {}
+    room = characters
     for topic in sorted(topics):
         for block in re.split(r"\n\s*\n", topics[topic]):
             paragraph = re.sub(r"\s+", " ", block).strip()
-            if _is_prose(paragraph):
+            if _is_prose(paragraph) and paragraph not in found:
                 found[paragraph] = None
+                room -= len(paragraph)
+                if room < 0:
+                    return list(found)
     return list(found)
 
 

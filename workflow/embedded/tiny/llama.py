@@ -11,6 +11,9 @@ from torch import Tensor, nn
 ROPE_THETA = 10_000.0
 NORM_EPS = 1e-5
 
+# Keys and values of the positions before, [batch, heads, n, head size] each.
+Past = tuple[Tensor, Tensor]
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -110,11 +113,13 @@ class Layer(nn.Module):
         self.input_layernorm = RMSNorm(shape.hidden)
         self.post_attention_layernorm = RMSNorm(shape.hidden)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, n, hidden] -> [batch, n, hidden], causal."""
-        q, k, v = self.self_attn.split(self.input_layernorm(x))
-        x = x + self.self_attn.join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def forward(self, x: Tensor, past: Past | None = None) -> tuple[Tensor, Past]:
+        """[batch, n, hidden] -> [batch, n, hidden], causal; after `past` only one position at a time."""
+        q, k, v = self.self_attn.split(self.input_layernorm(x), first=0 if past is None else past[0].shape[2])
+        if past is not None:
+            k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+        x = x + self.self_attn.join(F.scaled_dot_product_attention(q, k, v, is_causal=past is None))
+        return x + self.mlp(self.post_attention_layernorm(x)), (k, v)
 
 
 class Body(nn.Module):
@@ -146,5 +151,18 @@ class Llama(nn.Module):
         entering = []
         for layer in self.model.layers:
             entering.append(x)
-            x = layer(x)
+            x, _ = layer(x)
         return self.lm_head(self.model.norm(x)), entering
+
+    @torch.no_grad()
+    def continued(self, tokens: Tensor, length: int) -> Tensor:
+        """`tokens` [batch, n] with the model's own greedy text behind, [batch, length]."""
+        past: list[Past | None] = [None] * len(self.model.layers)
+        unread = tokens
+        while tokens.shape[1] < length:
+            x = self.model.embed_tokens(unread)
+            for number, layer in enumerate(self.model.layers):
+                x, past[number] = layer(x, past[number])
+            unread = self.lm_head(self.model.norm(x[:, -1:])).argmax(-1)
+            tokens = torch.cat((tokens, unread), 1)
+        return tokens
