@@ -37,11 +37,13 @@ class Block:
         first: number of the first line in the file, from 1.
         lines: the lines; what a carriage return separates stands as lines of its own.
         numbers: number of each line where carriage returns split some, else None (consecutive).
+        data: the same lines in one piece, to be searched at once.
     """
 
     first: int
     lines: list[bytes]
     numbers: list[int] | None = None
+    data: bytes = b""
 
     def number(self, index: int) -> int:
         """The file's line number of `lines[index]`."""
@@ -100,7 +102,7 @@ def _block(data: bytes, first: int) -> Block:
     if not lines[-1]:
         lines.pop()
     if b"\r" not in data:
-        return Block(first, lines)
+        return Block(first, lines, None, data)
     # A progress bar rewrites its line; a log line may stand behind the last rewriting.
     pieces: list[bytes] = []
     numbers: list[int] = []
@@ -108,7 +110,7 @@ def _block(data: bytes, first: int) -> Block:
         for piece in line.split(b"\r") if b"\r" in line else (line,):
             pieces.append(piece)
             numbers.append(first + i)
-    return Block(first, pieces, numbers)
+    return Block(first, pieces, numbers, data)
 
 
 def _chunks(path: Path, what: str) -> Iterator[bytes]:

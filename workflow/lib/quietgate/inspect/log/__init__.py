@@ -50,6 +50,10 @@ def read(path: Path) -> dict[str, Any]:
 
 def _at_boots(block: Block) -> Iterator[Block]:
     """The block, cut before every line that carries a server's arguments."""
+    if b"server_args=" not in block.data:
+        if block.lines:
+            yield block
+        return
     cuts = [i for i, line in enumerate(block.lines) if b"server_args=" in line and arguments.starts(line)]
     if not cuts:
         if block.lines:

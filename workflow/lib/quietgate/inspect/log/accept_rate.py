@@ -8,6 +8,7 @@ line within rounding and the other as a rule does not.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 WITH_BONUS = "accept length / draft tokens, bonus token included (SGLang 0.5.6 to 0.5.10)"
 WITHOUT_BONUS = "(accept length - 1) / (draft tokens - 1), drafts only (SGLang 0.5.11 and later)"
@@ -22,7 +23,7 @@ class AcceptRate:
     def __init__(self) -> None:
         self._pairs: set[tuple[float, float]] = set()
 
-    def add(self, lengths: list[bytes | None], rates: list[bytes | None]) -> None:
+    def add(self, lengths: Sequence[bytes | None], rates: Sequence[bytes | None]) -> None:
         """Take the lines' values, side by side."""
         if len(self._pairs) < _MOST_PAIRS:
             for length, rate in set(zip(lengths, rates, strict=True)):

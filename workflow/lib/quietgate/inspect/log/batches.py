@@ -9,7 +9,7 @@ Values stay as written until somebody needs them as numbers: most of them repeat
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quietgate.inspect.prefixes import unwrapped
@@ -49,23 +49,26 @@ _MOST_SHAPES = 8
 class Columns:
     """Batch lines, column by column: time of day, ranks as written, and each field's raw values."""
 
-    stamps: list[Raw] = field(default_factory=list)
-    ranks: list[bytes] = field(default_factory=list)
-    values: dict[str, list[Raw]] = field(default_factory=dict)
+    stamps: Sequence[Raw]
+    ranks: Sequence[bytes]
+    values: Mapping[str, Sequence[Raw]]
 
     def __len__(self) -> int:
         return len(self.stamps)
 
-    def append(self, stamp: Raw, ranks: bytes, values: Mapping[str, bytes]) -> None:
-        """Add one line."""
-        before = len(self.stamps)
-        self.stamps.append(stamp)
-        self.ranks.append(ranks)
-        for name in values:
-            if name not in self.values:
-                self.values[name] = [None] * before
-        for name, column in self.values.items():
-            column.append(values.get(name))
+
+@dataclass
+class Lines:
+    """Batch lines taken apart one by one, which need not have the same fields."""
+
+    stamps: list[Raw] = field(default_factory=list)
+    ranks: list[bytes] = field(default_factory=list)
+    fields: list[Mapping[str, bytes]] = field(default_factory=list)
+
+    def columns(self) -> Columns:
+        """The lines as columns, None where a line lacks a field."""
+        names = dict.fromkeys(name for line in self.fields for name in line)
+        return Columns(self.stamps, self.ranks, {n: [line.get(n) for line in self.fields] for n in names})
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,10 @@ class _Shape:
         if not rows:
             return None
         stamps, ranks, *values = zip(*rows, strict=True)
-        columns: dict[str, list[Raw]] = {n: list(v) for n, v in zip(self.names, values, strict=True)}
+        columns: dict[str, Sequence[Raw]] = dict(zip(self.names, values, strict=True))
         for name, value in self.constants.items():
-            columns[name] = [value] * len(rows)
-        return Columns(list(stamps), list(ranks), columns)
+            columns[name] = (value,) * len(rows)
+        return Columns(stamps, ranks, columns)
 
 
 class Batches:
@@ -105,10 +108,10 @@ class Batches:
                 return found
             if not self._learn_from(lines):
                 break
-        odd = Columns()
+        odd = Lines()
         for line in self._odd(lines):
             self.take_apart(line, odd)
-        return [*found, odd]
+        return [*found, odd.columns()]
 
     def _odd(self, lines: list[bytes]) -> list[bytes]:
         """The lines that fit no shape."""
@@ -124,7 +127,7 @@ class Batches:
                 return True
         return False
 
-    def take_apart(self, line: bytes, columns: Columns) -> None:
+    def take_apart(self, line: bytes, into: Lines) -> None:
         """Add one line field by field, however it is wrapped or cut."""
         line = unwrapped(line)
         at = line.find(self._marker)
@@ -145,7 +148,9 @@ class Batches:
         if not values:
             return
         stamps = list(_STAMP.finditer(prefix))
-        columns.append(stamps[-1][1] if stamps else None, stamps[-1][2] if stamps else b"", values)
+        into.stamps.append(stamps[-1][1] if stamps else None)
+        into.ranks.append(stamps[-1][2] if stamps else b"")
+        into.fields.append(values)
 
     def _shape(self, line: bytes) -> _Shape | None:
         """The shape of a line, or None where the line is no model for others."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter, deque
+from collections import deque
+from collections.abc import Sequence
+from operator import mul
 from typing import Any
 
 from quietgate.inspect.log.accept_rate import AcceptRate
 from quietgate.inspect.log.batches import Columns
-from quietgate.inspect.log.numbers import Numbers
+from quietgate.inspect.log.numbers import Floats, Numbers
 from quietgate.inspect.log.pauses import Throughput
 from quietgate.inspect.prefixes import ranks as ranks_of
 
@@ -22,16 +24,14 @@ class Decode:
 
     def __init__(self) -> None:
         self.lines = 0
-        self.accept_length = Numbers()
-        self.accept_rate = Numbers()
-        self.throughput = Numbers()
-        self.running = Numbers()
-        self.queue = Numbers()
-        self.usage = Numbers()
+        self._plain = {
+            name: Numbers()
+            for name in ("accept_length", "accept_rate", "throughput", "running", "queue", "usage")
+        }
+        self._floats = Floats()
         self.graph_true = self.graph_false = 0
         self.pairs = AcceptRate()
         self.definitions: set[str | None] = set()
-        self.full_lines = 0
         self._weighted = self._weights = 0.0
         self._per_request: deque[float] = deque(maxlen=1000)
         self._series: dict[int | None, Throughput] = {}
@@ -47,72 +47,57 @@ class Decode:
             return
         self.lines += n
         values = columns.values
-        running = values.get("running") or [None] * n
-        requests = self.running.add(running)
-        if queue := values.get("queue"):
-            self.queue.add(queue)
-        if usage := values.get("usage"):
-            numbers = self.usage.add(usage)
-            full = {text for text, number in numbers.items() if number > _KV_FULL}
-            if full:
-                self.full_lines += sum(1 for u in usage if u in full)
+        running = values.get("running")
+        requests = [0.0] * n if running is None else self._floats.of(running)
+        for name, numbers in self._plain.items():
+            if column := values.get(name):
+                numbers.add(column)
         if graph := values.get("graph"):
             self.graph_true += graph.count(b"True")
             self.graph_false += graph.count(b"False")
-        if lengths := values.get("accept_length"):
-            self._accepted(lengths, values.get("accept_rate"), running, requests)
-        elif rates := values.get("accept_rate"):
-            self.accept_rate.add(rates)
+        lengths, rates = values.get("accept_length"), values.get("accept_rate")
+        if lengths:
+            self._weigh(lengths, requests)
+            if rates:
+                self.pairs.add(lengths[:_SAMPLED], rates[:_SAMPLED])
         if throughput := values.get("throughput"):
-            self._throughput(columns, throughput, running, requests)
+            self._throughput(columns, throughput, requests)
 
-    def _accepted(
-        self,
-        lengths: list[bytes | None],
-        rates: list[bytes | None] | None,
-        running: list[bytes | None],
-        requests: dict[bytes, float],
-    ) -> None:
-        numbers = self.accept_length.add(lengths)
-        for (length, weight), times in Counter(zip(lengths, running, strict=True)).items():
-            if length is not None and weight is not None and math.isfinite(numbers[length]):
-                self._weighted += numbers[length] * requests[weight] * times
-                self._weights += requests[weight] * times
-        if rates is not None:
-            self.accept_rate.add(rates)
-            self.pairs.add(lengths[:_SAMPLED], rates[:_SAMPLED])
+    def _weigh(self, lengths: Sequence[bytes | None], requests: list[float]) -> None:
+        """Accept length by requests running, over the lines that have both."""
+        numbers = self._floats.of(lengths)
+        weighted = sum(map(mul, numbers, requests))
+        if None not in lengths and math.isfinite(weighted):
+            self._weighted += weighted
+            self._weights += sum(requests)
+            return
+        for number, weight, length in zip(numbers, requests, lengths, strict=True):
+            if length is not None and math.isfinite(number):
+                self._weighted += number * weight
+                self._weights += weight
 
     def _throughput(
-        self,
-        columns: Columns,
-        throughput: list[bytes | None],
-        running: list[bytes | None],
-        requests: dict[bytes, float],
+        self, columns: Columns, throughput: Sequence[bytes | None], requests: list[float]
     ) -> None:
-        numbers = self.throughput.add(throughput)
+        rates = self._floats.of(throughput)
         stamps, ranks = columns.stamps, columns.ranks
-        if (
-            (len(numbers) < len(throughput)
-            and None in throughput)
-            or not all(map(math.isfinite, numbers.values()))
-        ):
-            kept = [i for i, t in enumerate(throughput) if t is not None and math.isfinite(numbers[t])]
-            throughput, running = [throughput[i] for i in kept], [running[i] for i in kept]
+        if None in throughput or not math.isfinite(sum(rates)):
+            kept = [i for i, t in enumerate(throughput) if t is not None and math.isfinite(rates[i])]
+            rates, requests = [rates[i] for i in kept], [requests[i] for i in kept]
             stamps, ranks = [stamps[i] for i in kept], [ranks[i] for i in kept]
-        rates = [numbers[t] for t in throughput if t is not None]
-        counts = [0.0 if r is None else requests[r] for r in running]
-        self._per_request.extend(v / (r or 1.0) for v, r in zip(rates[:50], counts, strict=False))
+        self._per_request.extend(v / (r or 1.0) for v, r in zip(rates[:50], requests, strict=False))
+        if len(set(ranks)) <= 1:
+            if ranks and (series := self._series_of(ranks[0])) is not None:
+                series.add(stamps, rates, requests)
+            return
         lines_of: dict[bytes, list[int]] = {}
-        if len(set(ranks)) > 1:
-            for i, rank in enumerate(ranks):
-                lines_of.setdefault(rank, []).append(i)
+        for i, rank in enumerate(ranks):
+            lines_of.setdefault(rank, []).append(i)
         for rank, chosen in lines_of.items():
             if (series := self._series_of(rank)) is not None:
                 series.add(
-                    [stamps[i] for i in chosen], [rates[i] for i in chosen], [counts[i] for i in chosen]
+                    [stamps[i] for i in chosen], [rates[i] for i in chosen], [requests[i] for i in chosen]
                 )
-        if not lines_of and ranks and (series := self._series_of(ranks[0])) is not None:
-            series.add(stamps, rates, counts)
 
     def _series_of(self, rank: bytes) -> Throughput | None:
         """One series per data rank: its pipeline and tensor ranks repeat the same batch and are not added."""
@@ -128,7 +113,7 @@ class Decode:
             by_version: the meaning of accept rate in this server's version where the log tells, used
                 where the numbers fit both.
         """
-        if self.accept_rate.count:
+        if self._plain["accept_rate"].count:
             self.definitions.add(self.pairs.definition(draft_tokens, by_version))
         for series in self._series.values():
             if (mean := series.busy_mean()) is not None:
@@ -140,12 +125,11 @@ class Decode:
     def merge(self, other: Decode) -> None:
         """Add a closed server's lines."""
         self.lines += other.lines
-        for name in ("accept_length", "accept_rate", "throughput", "running", "queue", "usage"):
-            getattr(self, name).merge(getattr(other, name))
+        for name, numbers in self._plain.items():
+            numbers.merge(other._plain[name])
         self.graph_true += other.graph_true
         self.graph_false += other.graph_false
         self.definitions |= other.definitions
-        self.full_lines += other.full_lines
         self._weighted += other._weighted
         self._weights += other._weights
         self._per_request.extend(other._per_request)
@@ -160,23 +144,23 @@ class Decode:
         definition = next(iter(self.definitions)) if len(self.definitions) == 1 else None
         return {
             "lines": self.lines,
-            "accept_length_mean": self.accept_length.mean,
-            "accept_length_median": self.accept_length.median,
+            "accept_length_mean": self._plain["accept_length"].mean,
+            "accept_length_median": self._plain["accept_length"].median,
             "accept_length_mean_by_running": self._weighted / self._weights if self._weights else None,
-            "accept_lines": self.accept_length.count,
-            "accept_rate_mean": self.accept_rate.mean if definition else None,
+            "accept_lines": self._plain["accept_length"].count,
+            "accept_rate_mean": self._plain["accept_rate"].mean if definition else None,
             "accept_rate_definition": definition,
-            "gen_throughput_mean": self.throughput.mean,
-            "gen_throughput_median": self.throughput.median,
-            "gen_throughput_max": self.throughput.maximum,
+            "gen_throughput_mean": self._plain["throughput"].mean,
+            "gen_throughput_median": self._plain["throughput"].median,
+            "gen_throughput_max": self._plain["throughput"].maximum,
             "gen_throughput_mean_busy": busy_total / busy_lines if busy_lines else None,
             "lines_after_pause": sum(paused for _, _, paused in self._busy),
             "server_throughput_mean": self.server_throughput,
-            "not_finite": self.throughput.not_finite + self.accept_length.not_finite,
-            "running_mean": self.running.mean,
-            "running_max": self.running.maximum,
-            "queue_max": self.queue.maximum,
-            "token_usage_max": self.usage.maximum,
+            "not_finite": self._plain["throughput"].not_finite + self._plain["accept_length"].not_finite,
+            "running_mean": self._plain["running"].mean,
+            "running_max": self._plain["running"].maximum,
+            "queue_max": self._plain["queue"].maximum,
+            "token_usage_max": self._plain["usage"].maximum,
             "cuda_graph_true": self.graph_true,
             "cuda_graph_false": self.graph_false,
             "data_ranks": self.data_ranks,
@@ -193,17 +177,16 @@ class Decode:
             )
         if typical is not None and typical > 5000:
             problems.append(f"decode at {typical:.0f} tok/s per request is implausible")
-        if self.full_lines:
+        if full_lines := self._plain["usage"].above(_KV_FULL):
             problems.append(
-                f"KV pool more than {_KV_FULL:.0%} full on {self.full_lines} of {self.lines} decode lines: "
+                f"KV pool more than {_KV_FULL:.0%} full on {full_lines} of {self.lines} decode lines: "
                 "requests are retracted there, not comparable with an unsaturated run"
             )
-        if self.accept_length.count:
-            mean = self.accept_length.mean or 0.0
-            if draft_tokens and self.accept_length.most > draft_tokens + 0.005:
-                problems.append(
-                    f"accept length {self.accept_length.most:.2f} is above the {draft_tokens} draft tokens"
-                )
+        if self._plain["accept_length"].count:
+            mean = self._plain["accept_length"].mean or 0.0
+            accepted_most = self._plain["accept_length"].maximum or 0.0
+            if draft_tokens and accepted_most > draft_tokens + 0.005:
+                problems.append(f"accept length {accepted_most:.2f} is above the {draft_tokens} draft tokens")
             if mean < 1.05:
                 problems.append(
                     f"mean accept length {mean:.2f}: the draft is hardly ever right (broken draft?)"
@@ -219,7 +202,7 @@ class Decode:
             notes.append(f"no decode line of {named}: the server's throughput is more than the sum given")
         if len(self.definitions) > 1:
             notes.append("accept rate has several meanings in this file; compare accept length")
-        elif self.accept_rate.count and None in self.definitions:
+        elif self._plain["accept_rate"].count and None in self.definitions:
             notes.append(
                 "accept rate fits both of its definitions or neither: left out; compare accept length"
             )

@@ -10,6 +10,7 @@ import itertools
 import math
 import statistics
 from collections import deque
+from collections.abc import Sequence
 
 _DAY_S = 86400.0
 _HEAD = 8  # lines looked at together before the first of them is judged
@@ -44,7 +45,7 @@ class Throughput:
         self._low = self._longest = 0.0
         self._last: bytes | None = None
 
-    def add(self, stamps: list[bytes | None], values: list[float], running: list[float]) -> None:
+    def add(self, stamps: Sequence[bytes | None], values: list[float], running: list[float]) -> None:
         """Take lines: when, tokens per second, requests running (0 where not logged)."""
         start = 0
         while self._low == 0.0 and start < len(values):
@@ -65,7 +66,7 @@ class Throughput:
         self._bounds()
         self._last = stamps[-1]
 
-    def _each(self, stamps: list[bytes | None], values: list[float], running: list[float]) -> None:
+    def _each(self, stamps: Sequence[bytes | None], values: list[float], running: list[float]) -> None:
         last, low = self._last, self._low
         for at, value, requests in zip(stamps, values, running, strict=True):
             if value < low * (requests or 1.0) and self._pause(last, at):

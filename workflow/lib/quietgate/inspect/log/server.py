@@ -11,7 +11,7 @@ from quietgate.inspect.failures import USERS_TEXT, Failure, Watch
 from quietgate.inspect.lines import Block
 from quietgate.inspect.log import arguments
 from quietgate.inspect.log.accept_rate import WITH_BONUS, WITHOUT_BONUS
-from quietgate.inspect.log.batches import DECODE_FIELDS, PREFILL_FIELDS, Batches, Columns
+from quietgate.inspect.log.batches import DECODE_FIELDS, PREFILL_FIELDS, Batches, Lines
 from quietgate.inspect.log.decode import Decode
 from quietgate.inspect.log.prefill import Prefill
 from quietgate.inspect.prefixes import message, stamp, unwrapped
@@ -66,21 +66,23 @@ class Server:
 
     def see(self, block: Block) -> None:
         """Take a block of lines."""
-        decode: list[bytes] = []
+        lines = block.lines
+        others = [(i, line) for i, line in enumerate(lines) if b"Decode batch" not in line]
+        decode: list[bytes] = [] if others else lines
+        after = 0
+        for i, _ in others:
+            decode += lines[after:i]
+            after = i + 1
+        decode = decode + lines[after:] if others else decode
+        last = len(lines) - 1 if after < len(lines) else -1
         prefill: list[bytes] = []
         rest: list[tuple[int, bytes]] = []
-        last = -1
-        for i, line in enumerate(block.lines):
-            if b" batch" in line:
-                if b"Decode batch" in line:
-                    decode.append(line)
-                    last = i
-                    continue
-                if b"Prefill batch" in line:
-                    prefill.append(line)
-                    last = i
-                    continue
-            elif b' HTTP/1.1" ' in line:
+        for i, line in others:
+            if b"Prefill batch" in line:
+                prefill.append(line)
+                last = max(last, i)
+                continue
+            if b' HTTP/1.1" ' in line:
                 self._access(line)
                 continue
             if USERS_TEXT not in line:
@@ -154,11 +156,11 @@ class Server:
 
     def _fragments(self, rest: list[tuple[int, bytes]]) -> None:
         """Decode lines that somebody has cut the head off."""
-        columns = Columns()
+        taken = Lines()
         for _, line in rest:
             if b"accept len: " in line or b"gen throughput (token/s): " in line:
-                DECODE.take_apart(line, columns)
-        self.decode.add(columns)
+                DECODE.take_apart(line, taken)
+        self.decode.add(taken.columns())
 
     def close(self) -> None:
         """Its last line is read."""
