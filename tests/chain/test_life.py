@@ -33,7 +33,7 @@ def test_from_nothing_to_figures_and_nothing_to_do(run):
     assert stamps(run) == before
 
 
-@pytest.mark.parametrize("words", [["-n"], ["--lint"], ["--summary"], ["--rulegraph"], ["--touch"]])
+@pytest.mark.parametrize("words", [["-n"], ["--lint"], ["--summary"], ["--rulegraph"]])
 def test_looking_changes_nothing(run, words):
     run(*words)
     assert not (run.folder / "results").exists()

@@ -130,6 +130,6 @@ def started(place: Place) -> Live:
     live = lease.live(spec)
     if live is None:
         place.say("starting the server")
-        live = lease.start(spec)
+        live = lease.start(spec, place.say)
         place.say(f"server {live.instance} runs, pid {live.pids[0]}, {live.base_url}, slot {live.slot}")
     return live
