@@ -45,7 +45,7 @@ def config(
         },
         "grid": {"steps": steps, "nccl": list(profiles), "axes": axes or {}},
         "nccl_profiles": {p: ({"set": TUNED_SET} if p == "tuned" else {}) for p in profiles},
-        "reference": {"steps": 0, "nccl": profiles[-1]},
+        "reference": {"steps": steps[0], "nccl": profiles[-1]},
         "replicates": launches,
         "seed": 5,
         "benchmark": {

@@ -121,7 +121,6 @@ def read(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_csv(
             path,
-            float_precision="round_trip",
             keep_default_na=False,
             na_values=[""],
             dtype={"cell": str, "nccl": str, "launch": str},

@@ -18,8 +18,8 @@ from quietgate.draw.style import PAGE_IN, figure
 
 _PERCENTILES = (5, 25, 50, 75, 95)
 _LATENCIES = (
-    ("ttft_ms", "time to first token (ms)"),
-    ("ms_per_token", "time per output token (ms)"),
+    ("ttft_ms", "time to first\ntoken (ms)"),
+    ("ms_per_token", "time per output\ntoken (ms)"),
     ("end_to_end_s", "end to end (s)"),
 )
 
@@ -35,7 +35,13 @@ def latency(material: Material) -> Drawn:
     levels = sorted(int(c) for c in table["concurrency"].unique())
     frame = _percentiles(material, table[table["concurrency"].isin(levels)])
     kinds = _kinds(material)
-    made, axes = figure(PAGE_IN, 0.6 + 1.45 * len(levels), len(levels), len(_LATENCIES), sharex=True)
+    made, axes = figure(
+        PAGE_IN,
+        (1.2 if material.axes else 0.6) + 1.45 * len(levels),
+        len(levels),
+        len(_LATENCIES),
+        sharex=True,
+    )
     gone = [c for c in material.study["cells"] if c["id"] not in set(frame["cell"])]
     count = len(material.profiles)
     width = 0.8 / count

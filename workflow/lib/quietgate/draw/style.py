@@ -95,7 +95,7 @@ def looks(profiles: Sequence[str]) -> dict[str, Look]:
     """A look per profile, by its place in the study, so that it is the same in every figure."""
     count = len(COLOURS)
     return {
-        name: Look(COLOURS[i % count], MARKERS[i % count], LINES[(i + i // count) % count])
+        name: Look(COLOURS[i % count], MARKERS[i % len(MARKERS)], LINES[(i + i // count) % count])
         for i, name in enumerate(profiles)
     }
 

@@ -1,0 +1,155 @@
+"""The report: one file, offline, with the answer first and nothing hidden."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from quietgate.draw import report
+from quietgate.draw.figures import draw_all
+from quietgate.files import write_json
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Checks nesting and keeps tags, attributes and text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    @classmethod
+    def of(cls, path):
+        page = cls()
+        page.feed(path.read_text())
+        assert page.open == []
+        page.words = re.sub(r"\s+", " ", " ".join(page.text))
+        return page
+
+
+def written(root, study, outcome, out, found=None):
+    if not (root / "figures" / "figures.json").exists():
+        record = draw_all(root / "tables", root / "figures", study, outcome)
+        write_json(root / "figures" / "figures.json", record)
+    write_json(root / "tables" / "tables.json", found or {})
+    report.write(root, study, outcome, out)
+    return Page.of(out)
+
+
+@pytest.fixture(scope="module")
+def page(results, tmp_path_factory):
+    root, study, outcome = results
+    found = {
+        "drifts": [{"argument": "mem_fraction_static", "text": "mem_fraction_static differs: 0.88, 0.8"}],
+        "agreement": [{"same": True, "text": "one"}, {"same": False, "text": "tokens differ first at 17"}],
+        "warnings": ["a warning & its <cure>"],
+        "refused": [],
+        "tables": [{"name": "cells", "sha256": "a" * 64, "rows": 5}],
+    }
+    return written(root, study, outcome, tmp_path_factory.mktemp("page") / "report.html", found)
+
+
+def test_the_answer_comes_first(page, results):
+    _, _, outcome = results
+    words = page.words
+    first = [words.index(re.sub(r"\s+", " ", s)) for s in outcome["answer"]]
+    assert first == sorted(first)
+    assert first[-1] < words.index("speculative steps;"), "before the first caption"
+
+
+def test_nothing_is_fetched(page):
+    for tag, attributes in page.tags:
+        assert tag not in ("script", "link", "iframe")
+        for name in ("src", "href", "srcset"):
+            value = attributes.get(name, "#")
+            assert value.startswith(("#", "data:image/svg+xml;base64,")), value
+    style = next(t for t in page.text if "color-scheme" in t)
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_every_figure_is_there_with_alternative_text(page):
+    images = [a for t, a in page.tags if t == "img"]
+    assert len(images) == 12
+    assert all(a["alt"] for a in images)
+
+
+def test_failures_drifts_and_warnings_are_told(page):
+    for told in (
+        "CUDA ran out of memory while graphs were captured",
+        "the last line of the log",
+        "mem_fraction_static differs",
+        "tokens differ first at 17",
+        "1 comparisons found the same text, 1 another",
+        "a warning & its <cure>",
+        "No passed launch",
+        "Invented 9000",
+        "8 x Invented GPU",
+        "sglang.launch_server",
+    ):
+        assert told in page.words, told
+
+
+def test_headings_descend_one_level_at_a_time(page):
+    levels = [int(t[1]) for t, _ in page.tags if re.fullmatch(r"h[1-6]", t)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
+
+
+def test_no_conclusion_on_profiles_that_did_nothing(on_cpu, tmp_path):
+    root, study, outcome = on_cpu
+    words = written(root, study, outcome, tmp_path / "report.html").words
+    assert "default: not exercised (no NCCL on this device)" in words
+    assert "No conclusion is drawn from a difference between them" in words
+    assert "drift: one launch per cell" in words
+
+
+def test_without_statistics_numbers_but_no_claims(results, tmp_path):
+    root, study, _ = results
+    words = written(root, study, None, tmp_path / "report.html").words
+    assert "The highest median was measured for" in words
+    assert "nothing is claimed" in words
+    assert "No comparison could be made" in words
+
+
+def test_text_from_records_cannot_become_markup(results, tmp_path):
+    root, study, outcome = results
+    title = "<script>alert(1)</script>"
+    odd = {**study, "config": {**study["config"], "title": title}}
+    page = written(root, odd, outcome, tmp_path / "report.html")
+    assert not any(t == "script" for t, _ in page.tags)
+    assert title in page.words
+
+
+def test_the_same_results_give_the_same_page(results, tmp_path):
+    root, study, outcome = results
+    for name in ("a.html", "b.html"):
+        written(root, study, outcome, tmp_path / name)
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""), (float("nan"), ""), (0, "0"), (3, "3"), (0.0123456, "0.01235"),
+        (12.3456, "12.35"), (123456.7, "123457"), (-1.5, "-1.500"),
+    ],
+)  # fmt: skip
+def test_numbers(value, text):
+    assert report.number(value) == text
