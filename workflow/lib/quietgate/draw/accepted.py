@@ -13,7 +13,7 @@ from quietgate.draw import captions
 from quietgate.draw.cycle import SOURCES
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
-from quietgate.draw.lines import legend, legend_handles, steps_handles
+from quietgate.draw.lines import legend, legend_handles, points, steps_handles
 from quietgate.draw.style import COLUMN_IN, PAGE_IN, figure, steps_looks, whole_numbers
 from quietgate.study import command
 
@@ -77,15 +77,15 @@ def _positions(material: Material, table: pd.DataFrame) -> pd.DataFrame:
 def verify_cost(material: Material) -> Drawn:
     """Target-verify time against the tokens it verifies, and what one more drafted token costs."""
     stages = material.table("stages", "no launch has a profile of its cycles")
-    points = stages[stages["verify_ms"].notna()]
-    if points["steps"].nunique() < 2:
+    timed = stages[stages["verify_ms"].notna()]
+    if timed["steps"].nunique() < 2:
         raise NotDrawn("verify times of fewer than two numbers of steps")
     axes_of = {c["id"]: c["axes"] for c in material.study["cells"]}
-    frame = points[["cell", "steps", "nccl", *material.axes, "launch", "verify_ms", "verify_source"]].copy()
+    frame = timed[["cell", "steps", "nccl", *material.axes, "launch", "verify_ms", "verify_source"]].copy()
     frame.insert(
         5,
         "verify_tokens",
-        [_verified(material, int(r["steps"]), axes_of[r["cell"]]) for r in each(points)],
+        [_verified(material, int(r["steps"]), axes_of[r["cell"]]) for r in each(timed)],
     )
     plain = stages[(stages["steps"] == 0) & stages["decode_ms"].notna()]
     made, axes = figure(COLUMN_IN, 2.5)
@@ -99,9 +99,7 @@ def verify_cost(material: Material) -> Drawn:
             )
         if mine.empty:
             continue
-        for row in each(mine):
-            fill = "white" if material.hollow(row["cell"]) else look.colour
-            axis.plot(row["verify_tokens"], row["verify_ms"], look.marker, color=look.colour, mfc=fill, ms=3)
+        points(axis, material, look, mine, "verify_tokens", "verify_ms")
         if mine["verify_tokens"].nunique() < 2:
             continue
         slope, start = np.polyfit(mine["verify_tokens"].astype(float), mine["verify_ms"].astype(float), 1)
@@ -125,7 +123,7 @@ def verify_cost(material: Material) -> Drawn:
         " (drafted tokens + 1), one marker per launch; larger open markers: a decode forward without"
         " speculation, not part of the fit.",
         f"Line: least squares; a drafted token costs {', '.join(told)}." if told else "",
-        f"Source: {_sources(points['verify_source'])}.",
+        f"Source: {_sources(timed['verify_source'])}.",
         captions.not_measured(material, ""),
         captions.not_proved(material),
     )

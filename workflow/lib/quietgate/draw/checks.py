@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each
-from quietgate.draw.lines import legend, legend_handles
+from quietgate.draw.lines import legend, legend_handles, points
 from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure
 from quietgate.draw.values import per_launch
 
@@ -25,11 +25,7 @@ def drift(material: Material) -> Drawn:
     axis.axhline(0.0, color=GREY, lw=0.8)
     for nccl, look in material.looks.items():
         mine = frame[(frame["nccl"] == nccl) & (frame["cell"] != reference)]
-        for row in each(mine):
-            fill = "white" if material.hollow(row["cell"]) else look.colour
-            axis.plot(
-                row["hours"], row["off_percent"], look.marker, color=look.colour, mfc=fill, ms=3, mew=0.7,
-            )  # fmt: skip
+        points(axis, material, look, mine, "hours", "off_percent")
     sentinel = frame[frame["cell"] == reference].sort_values("hours")
     axis.plot(sentinel["hours"], sentinel["off_percent"], "*-", color="black", ms=8, lw=1.0, zorder=5)
     for start in frame.groupby(["epoch", "block"])["hours"].min().iloc[1:]:
@@ -99,10 +95,7 @@ def predicted(material: Material) -> Drawn:
     axis.plot(ends, ends, color=GREY, lw=0.8)
     for nccl, look in material.looks.items():
         mine = frame[frame["nccl"] == nccl]
-        for row in each(mine):
-            fill = "white" if material.hollow(row["cell"]) else look.colour
-            x, y = row["predicted_tokens_per_s"], row[METRIC]
-            axis.plot(x, y, look.marker, color=look.colour, mfc=fill, ms=3.2, mew=0.8)
+        points(axis, material, look, mine, "predicted_tokens_per_s", METRIC)
     axis.set_xlabel("predicted: tokens per cycle / cycle time (tok/s)")
     axis.set_ylabel("measured decode tok/s")
     axis.set_xlim(*ends)

@@ -44,6 +44,13 @@ def lines(axis: Axes, material: Material, frame: pd.DataFrame) -> None:
             axis.plot(row["steps"] + x, row["value"], look.marker, color=look.colour, mfc=fill, zorder=4)
 
 
+def points(axis: Axes, material: Material, look: Look, frame: pd.DataFrame, x: str, y: str) -> None:
+    """One small marker per row, hollow where the row's cell is."""
+    hollow = frame["cell"].map(material.hollow).astype(bool)
+    for some, fill in ((frame[~hollow], look.colour), (frame[hollow], "white")):
+        axis.plot(some[x], some[y], look.marker, color=look.colour, mfc=fill, ms=3, mew=0.7)
+
+
 def beside(axis: Axes, side: int) -> Transform:
     """Data coordinates moved a few points to the left (-1) or right (1)."""
     made = axis.get_figure(root=True)
