@@ -95,7 +95,7 @@ def test_failures_drifts_and_warnings_are_told(page):
         "the last line of the log",
         "mem_fraction_static differs",
         "tokens differ first at 17",
-        "1 comparisons found the same text, 1 another",
+        "Texts that are the same: 1; that differ: 1",
         "a warning & its <cure>",
         "No passed launch",
         "Invented 9000",
