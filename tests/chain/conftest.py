@@ -1,6 +1,7 @@
 """A study folder per test; whatever a test leaves alive is ended and fails it."""
 
 import pytest
+
 from chain.runs import Run
 
 

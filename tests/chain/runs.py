@@ -79,7 +79,7 @@ class Run:
     def results(self) -> Path:
         return self.folder / "results" / self.config["study"]
 
-    def start(self, *args: str, log: str = "log") -> subprocess.Popen[bytes]:
+    def start(self, *args: str, log: str = "log", target: str = "all") -> subprocess.Popen[bytes]:
         """Start snakemake in a session of its own; its output goes to `log` in the folder."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("QUIETGATE_OWNER", "NCCL_"))}
         environ |= {
@@ -87,7 +87,7 @@ class Run:
             "QUIETGATE_SLOT_DIR": str(self.folder / "slots"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
         }
-        command = [SNAKEMAKE, "-s", str(self.source / "Snakefile"), "--cores", "1", "all", *args]
+        command = [SNAKEMAKE, "-s", str(self.source / "Snakefile"), "--cores", "1", target, *args]
         if "--configfile" not in args and "--config" not in args:
             command += ["--configfile", "study.yaml"]
         with (self.folder / log).open("wb") as out:
@@ -102,9 +102,9 @@ class Run:
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
-    def __call__(self, *args: str, log: str = "log", timeout_s: float = 240) -> int:
+    def __call__(self, *args: str, log: str = "log", target: str = "all", timeout_s: float = 300) -> int:
         """Run snakemake to its end; returns its exit status."""
-        process = self.start(*args, log=log)
+        process = self.start(*args, log=log, target=target)
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -120,7 +120,9 @@ class Run:
         """The jobs that a run set out to do: rule -> how many."""
         table = re.search(r"^Job stats:\n.*\n[- ]+\n((?:\w+ +\d+\n)+)", self.text(log), re.M)
         planned = dict(line.split() for line in table[1].splitlines()) if table else {}
-        return Counter({rule: int(n) for rule, n in planned.items() if rule not in ("all", "total")})
+        return Counter(
+            {rule: int(n) for rule, n in planned.items() if rule not in ("all", "measured", "total")}
+        )
 
     def finished(self, log: str = "log") -> bool:
         """Whether this run found nothing to do."""

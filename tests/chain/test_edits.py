@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+
 from chain.runs import Run
 
 pytestmark = [pytest.mark.workflow, pytest.mark.slow]

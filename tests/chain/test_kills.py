@@ -4,7 +4,9 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
+
 from chain.runs import every
 
 pytestmark = [pytest.mark.workflow, pytest.mark.slow]
@@ -38,46 +40,49 @@ def blow(run, process, how):
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed(run, stage, how):
     pattern, delay = STAGES[stage]
-    process = run.start(log="first")
+    process = run.start(log="first", target="measured")
     run.wait_for(pattern, "first")
     time.sleep(delay)
     blow(run, process, how)
     if how != "everything":
         run.nothing_left(15)
     whole = {str(p): p.stat().st_mtime_ns for p in every(run, "exit")}
-    assert run(log="second") == 0, run.text("second")[-3000:]
+    assert run(log="second", target="measured") == 0, run.text("second")[-3000:]
     for path in every(run, "exit"):
         if str(path) in whole:
             assert path.stat().st_mtime_ns == whole[str(path)], "a finished launch is not repeated"
     assert len(every(run, "profile")) == 2
-    assert all(run.record(c, "profile")["status"] == "passed" for c in ("steps-0_nccl-default", "steps-2_nccl-default"))
+    assert all(
+        run.record(c, "profile")["status"] == "passed"
+        for c in ("steps-0_nccl-default", "steps-2_nccl-default")
+    )
     run.nothing_left()
-    assert run("-n", log="third") == 0
+    assert run("-n", log="third", target="measured") == 0
     assert run.finished("third"), run.text("third")[-2000:]
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_by_a_person(run, sig):
-    process = run.start(log="first")
+    process = run.start(log="first", target="measured")
     run.wait_for(r"benchmark, 1 stream", "first")
     os.killpg(process.pid, sig)
     assert process.wait(60) != 0
     run.nothing_left(15)
     failed = [p for p in every(run, "benchmark") if '"failed"' in p.read_text()]
     assert not failed, "an interruption is no failure"
-    assert run(log="second") == 0, run.text("second")[-3000:]
+    assert run(log="second", target="measured") == 0, run.text("second")[-3000:]
 
 
 def test_server_killed(run):
-    process = run.start(log="first")
+    process = run.start(log="first", target="measured")
     run.wait_for(r"benchmark, 1 stream", "first")
-    import psutil
-
     for pid in run.processes():
         if psutil.pid_exists(pid) and "fake_sglang/server.py" in " ".join(psutil.Process(pid).cmdline()):
             os.kill(pid, signal.SIGKILL)
             break
-    assert process.wait(120) == 1
+    assert process.wait(120) == 0, "a failure is a record"
+    failed = next(p for p in every(run, "benchmark") if '"failed"' in p.read_text())
+    assert '"killed"' in failed.read_text()
     run.nothing_left(15)
-    assert run(log="second") == 0, run.text("second")[-3000:]
+    assert run(log="second", target="measured") == 0, run.text("second")[-3000:]
     assert run.jobs("second")["benchmark"] == 1

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from chain.runs import Run, every, stamps
 
+from chain.runs import Run, every, stamps
 from quietgate import records
 
 pytestmark = pytest.mark.workflow
@@ -76,5 +76,3 @@ def test_one_server_at_a_time_whatever_the_cores(tmp_path):
     assert process.wait() == 0, run.text()[-3000:]
     assert most == 1
     run.nothing_left()
-
-
