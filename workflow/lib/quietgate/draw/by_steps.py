@@ -69,7 +69,7 @@ def tokens_per_cycle(material: Material) -> Drawn:
     streams = material.lowest
     frame = over_grid(material, "tokens_per_cycle", streams)
     made, axes = page(material, frame)
-    steps = np.array(material.steps)
+    steps = np.array([material.steps[0], material.steps[-1] + 0.3])
     for axis, (label, part) in zip(axes, panels(material, frame), strict=False):
         axis.plot(steps, steps + 1, color=GREY, lw=0.8, ls=(0, (2, 2)))
         lines(axis, material, part)

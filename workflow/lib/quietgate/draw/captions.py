@@ -80,9 +80,9 @@ def not_proved(material: Material, drawn_as: str = "Hollow markers") -> str:
         if names:
             profile = "profile" if len(names) == 1 else "profiles"
             named = f"{drawn_as}: {profile}" if drawn_as else profile.capitalize()
-            sentences.append(
-                f"{named} {', '.join(names)} {why}; a difference between profiles is not theirs."
-            )
+            several = len(material.profiles) > 1
+            so = "; a difference between profiles is not theirs" if several else ""
+            sentences.append(f"{named} {', '.join(names)} {why}{so}.")
     return join(*sentences)
 
 

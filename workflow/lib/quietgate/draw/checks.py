@@ -91,7 +91,8 @@ def predicted(material: Material) -> Drawn:
     axis = axes[0][0]
     both = frame[[METRIC, "predicted_tokens_per_s"]]
     low, high = float(both.min().min()), float(both.max().max())
-    ends = [low - 0.06 * (high - low), high + 0.06 * (high - low)]
+    margin = max(0.06 * (high - low), 0.01 * high)
+    ends = [low - margin, high + margin]
     axis.plot(ends, ends, color=GREY, lw=0.8)
     for nccl, look in material.looks.items():
         mine = frame[frame["nccl"] == nccl]

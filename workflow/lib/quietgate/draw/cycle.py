@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.lines import legend
-from quietgate.draw.style import PAGE_IN, STAGES, figure
+from quietgate.draw.style import COLUMN_IN, PAGE_IN, STAGES, categories, figure
 from quietgate.draw.values import failure_of, panels
 
 SOURCES = {
@@ -34,7 +34,9 @@ def cycle_stages(material: Material) -> Drawn:
     ]
     parts = [(label, part) for label, part in parts if len(part)]
     rows = math.ceil(len(parts) / 2)
-    made, axes = figure(PAGE_IN, 0.6 + 2.1 * rows, rows, min(2, len(parts)), sharey=True)
+    made, axes = figure(
+        PAGE_IN if len(parts) > 1 else COLUMN_IN, 0.6 + 2.1 * rows, rows, min(2, len(parts)), sharey=True
+    )
     for spare in axes.flat[len(parts) :]:
         spare.set_axis_off()
     used: list[str] = []
@@ -65,7 +67,7 @@ def cycle_stages(material: Material) -> Drawn:
                 i, 0.08, words, rotation=90, ha="center", va="bottom", fontsize=7,
                 transform=axis.get_xaxis_transform(),
             )  # fmt: skip
-        axis.set_xticks(bars.index, [str(steps) for steps in bars["steps"]])
+        categories(axis, [str(steps) for steps in bars["steps"]])
         axis.set_xlabel("speculative steps")
         axis.set_title(label)
         axis.set_ylim(bottom=0)

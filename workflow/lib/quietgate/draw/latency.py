@@ -14,7 +14,7 @@ from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
 from quietgate.draw.lines import legend
-from quietgate.draw.style import PAGE_IN, figure
+from quietgate.draw.style import PAGE_IN, categories, figure
 
 _PERCENTILES = (5, 25, 50, 75, 95)
 _LATENCIES = (
@@ -61,7 +61,7 @@ def latency(material: Material) -> Drawn:
             axis.set_title(captions.streams(level))
             axis.set_ylabel(label)
             axis.set_ylim(bottom=0)
-            axis.set_xticks(range(len(kinds)), list(kinds.values()), rotation=90 if material.axes else 0)
+            categories(axis, list(kinds.values()), rotation=90 if material.axes else 0)
     for axis in axes[-1]:
         axis.set_xlabel("speculative steps")
     handles: list[Any] = [

@@ -127,6 +127,13 @@ def figure(
     return made, axes
 
 
+def categories(axes: Axes, labels: Sequence[str], rotation: float = 0) -> None:
+    """Ticks at 0, 1, ... for bars and boxes, which stay narrow however few they are."""
+    axes.set_xticks(range(len(labels)), list(labels), rotation=rotation)
+    middle, half = (len(labels) - 1) / 2, max(len(labels), 4) / 2 + 0.1
+    axes.set_xlim(middle - half, middle + half)
+
+
 def whole_numbers(axes: Axes, values: Sequence[int]) -> None:
     """Ticks at the measured values only."""
     shown = sorted(set(values))
