@@ -7,6 +7,7 @@ by pid.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -175,10 +176,8 @@ class Run:
             if time.monotonic() > end:
                 left = self.processes()
                 for pid in left:
-                    try:
+                    with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
                 raise AssertionError(f"left alive: {left}")
             time.sleep(0.05)
 

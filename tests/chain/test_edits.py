@@ -1,4 +1,4 @@
-"""After an edit ONE run redoes exactly what is concerned, with and without .snakemake; the next run nothing."""
+"""After an edit ONE run redoes what is concerned, with and without .snakemake; the next run nothing."""
 
 import shutil
 

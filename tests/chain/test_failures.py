@@ -19,7 +19,7 @@ WRONG = {
     2: ("never-healthy", "gate", None),
     3: ("healthy-but-no-decode", "gate", None),
     4: ("lose-env", "gate", "environment"),
-    5: ("crash-mid-request:8", None, None),
+    5: ("crash-mid-request:4", None, None),
     6: ("cut-stream:6", "benchmark", "invalid_pass"),
     7: ("http-500:6", "benchmark", "invalid_pass"),
     8: ("hang:6", "benchmark", "invalid_pass"),
