@@ -7,6 +7,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import ExecMode
 
 from quietgate.errors import BadInput
+from quietgate.files import sha256
 from quietgate.serve import lease
 from quietgate.study import Study, command, here, resume, stages
 

@@ -7,8 +7,6 @@ localrules:
 
 
 rule server_env:
-    input:
-        requirements=workflow.source_path(f"../../{command.EMBEDDED_REQUIREMENTS}"),
     output:
         stamp=f"{command.EMBEDDED_ENV}/quietgate-env.json",
     log:
@@ -17,13 +15,12 @@ rule server_env:
         ENV
     params:
         folder=command.EMBEDDED_ENV,
-        build=f"{workflow.basedir}/workflow/embedded/build_env.py",
-        requirements=f"{workflow.basedir}/{command.EMBEDDED_REQUIREMENTS}",
+        digest=sha256(f"{workflow.basedir}/{command.EMBEDDED_REQUIREMENTS}"),
     message:
         "install SGLang for CPU into {params.folder} (about 2 GB, a few minutes)"
     shell:
-        "{sys.executable} {params.build:q} {params.folder:q} --requirements {params.requirements:q}"
-        " 2>&1 | tee {log:q}"
+        "{sys.executable} {workflow.basedir:q}/workflow/embedded/build_env.py {params.folder:q}"
+        " --requirements {workflow.basedir:q}/{command.EMBEDDED_REQUIREMENTS} 2>&1 | tee {log:q}"
 
 
 rule tiny_models:
@@ -37,9 +34,8 @@ rule tiny_models:
         ENV
     params:
         folder=command.EMBEDDED_MODELS,
-        python=f"{command.EMBEDDED_ENV}/bin/python",
-        train=f"{workflow.basedir}/workflow/embedded/make_tiny_models.py",
     message:
         "train the tiny target and its draft into {params.folder} (about a minute)"
     shell:
-        "{params.python:q} {params.train:q} --out {params.folder:q} 2>&1 | tee {log:q}"
+        "{command.EMBEDDED_ENV}/bin/python {workflow.basedir:q}/workflow/embedded/make_tiny_models.py"
+        " --out {params.folder:q} 2>&1 | tee {log:q}"
