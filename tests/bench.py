@@ -5,6 +5,7 @@ python tests/bench.py [overhead] [delay] [client] [sizes]      (all of them by d
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import statistics
@@ -46,7 +47,7 @@ def overhead() -> None:
             (_time(json.loads(p.read_text())["started_at"]), p.parent) for p in every(run, "launch")
         )
         costs = []
-        for (begin, here), (end, _) in zip(starts, starts[1:], strict=False):
+        for (begin, here), (end, _) in itertools.pairwise(starts):
             costs.append(end - begin - _inherent(here))
         print(
             f"overhead per launch, launch to launch, beyond boot, requests, profiler and stop: median "
@@ -65,10 +66,8 @@ def _inherent(folder: Path) -> float:
     ready = re.search(r"fake_sglang: ready (\d+\.\d+)", log)
     boot = float(ready[1]) - _time(launch["started_at"]) if ready else stages["http"]
     passes = sum(p["wall_s"] for p in benchmark["passes"])
-    lease = json.loads((folder.parents[2] / ".live" / folder.parent.name / folder.name / "lease.json").read_text())
     ended = json.loads((folder / "instances" / gate["instance"] / "exit.json").read_text())
     stop = ended.get("stop_s") or 0.0
-    del lease
     return boot + stages["decode"] + stages["warm_up"] + passes + capture["profiler_s"] + stop
 
 

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from quietgate import gpus
 from quietgate.errors import BadInput
-from quietgate.serve import gpus, lease, ports, slots, waiting
-from quietgate.serve.gpus import Gpu
+from quietgate.gpus import Gpu
+from quietgate.serve import lease, ports, slots, waiting
 from quietgate.serve.slots import Slot, discover, try_slot
 from serve_lease.house import release, until
 

@@ -111,7 +111,7 @@ def test_concurrency_above_the_servers_limit(base):
 def test_unreadable_yaml(tmp_path, text, words):
     path = tmp_path / "c.yaml"
     path.write_text(text)
-    with pytest.raises(BadConfig, match="c.yaml") as caught:
+    with pytest.raises(BadConfig, match=r"c\.yaml") as caught:
         load(path)
     assert words in str(caught.value)
 

@@ -14,13 +14,11 @@ rule server_env:
     conda:
         ENV
     params:
-        folder=command.EMBEDDED_ENV,
         digest=sha256(f"{workflow.basedir}/{command.EMBEDDED_REQUIREMENTS}"),
     message:
-        "install SGLang for CPU into {params.folder} (about 2 GB, a few minutes)"
-    shell:
-        "{sys.executable} {workflow.basedir:q}/workflow/embedded/build_env.py {params.folder:q}"
-        " --requirements {workflow.basedir:q}/{command.EMBEDDED_REQUIREMENTS} 2>&1 | tee {log:q}"
+        "install SGLang for CPU into resources/sglang-cpu (about 2 GB, a few minutes)"
+    script:
+        "../scripts/server_env.py"
 
 
 rule tiny_models:
@@ -32,10 +30,7 @@ rule tiny_models:
         "resources/log/tiny_models.log",
     conda:
         ENV
-    params:
-        folder=command.EMBEDDED_MODELS,
     message:
-        "train the tiny target and its draft into {params.folder} (about a minute)"
-    shell:
-        "{command.EMBEDDED_ENV}/bin/python {workflow.basedir:q}/workflow/embedded/make_tiny_models.py"
-        " --out {params.folder:q} 2>&1 | tee {log:q}"
+        "train the tiny target and its draft into resources/tiny-models (about two minutes)"
+    script:
+        "../scripts/tiny_models.py"

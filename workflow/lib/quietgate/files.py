@@ -55,10 +55,11 @@ def sha256(path: Path) -> str:
 
 @cache
 def source_digest(*packages: Path) -> str:
-    """A digest of the Python sources below the given files or folders: the version of an offline layer."""
+    """A digest of the sources (Python, templates) of files or folders: the version of an offline layer."""
     h = hashlib.sha256()
     for package in packages:
-        sources = [package] if package.is_file() else sorted(package.rglob("*.py"))
+        found = (p for p in package.rglob("*") if p.suffix in (".py", ".j2"))
+        sources = [package] if package.is_file() else sorted(found)
         for source in sources:
             h.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return h.hexdigest()[:16]

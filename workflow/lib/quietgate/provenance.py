@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate import __version__
+from quietgate.gpus import all_gpus, driver_version
 
 _PACKAGES = (
     "snakemake",
@@ -51,44 +52,15 @@ def host() -> dict[str, Any]:
 
 @cache
 def gpus() -> tuple[dict[str, Any], ...]:
-    """Each GPU's uuid, name and memory in MiB, by NVML; empty where there is none."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # NVML raises its own many errors; without it there is no GPU to speak of
-        return ()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(
-            {
-                "uuid": _text(pynvml.nvmlDeviceGetUUID(h)),
-                "name": _text(pynvml.nvmlDeviceGetName(h)),
-                "memory_mib": pynvml.nvmlDeviceGetMemoryInfo(h).total // 2**20,
-            }
-            for h in handles
-        )
-    finally:
-        pynvml.nvmlShutdown()
+    """Each GPU's uuid, name and memory in MiB; empty where there is none."""
+    found = all_gpus()
+    return tuple({"uuid": g.uuid, "name": g.name, "memory_mib": g.memory_mib} for g in found)
 
 
 @cache
 def driver() -> str | None:
     """The NVIDIA driver's version, or None."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
-            return _text(pynvml.nvmlSystemGetDriverVersion())
-        finally:
-            pynvml.nvmlShutdown()
-    except Exception:  # see gpus()
-        return None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return driver_version()
 
 
 @cache

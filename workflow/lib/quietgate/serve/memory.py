@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from quietgate.serve import gpus
+from quietgate import gpus
 
 # What other programs' contexts may come and go by.
 TOLERANCE_MIB = 256

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quietgate import gpus
 from quietgate.errors import BadInput
-from quietgate.serve import gpus
-from quietgate.serve.gpus import Gpu
+from quietgate.gpus import Gpu
 from quietgate.serve.locks import Lock, try_lock
 
 FOLDER_VARIABLE = "QUIETGATE_SLOT_DIR"

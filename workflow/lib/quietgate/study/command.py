@@ -181,7 +181,10 @@ def _has(flags: dict[str, Any], name: str) -> bool:
 
 
 def pins(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Flags that every cell gets alike because SGLang's own default depends on speculation: flag -> (value, why)."""
+    """Flags that every cell gets alike, since SGLang's own default depends on speculation.
+
+    Returns flag -> (value, why).
+    """
     out: dict[str, tuple[Any, str]] = {}
     if any(config["grid"]["steps"]) and not _has(flags, "max-running-requests"):
         value = max(MAX_RUNNING_WITH_SPECULATION, *config["benchmark"]["concurrency"])

@@ -107,9 +107,7 @@ def _schema_problem(error: ValidationError, source: str) -> str:
         hints = []
         for key in unknown:
             close = difflib.get_close_matches(str(key), known, 1)
-            hints.append(
-                f"unknown key {key!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
-            )
+            hints.append(f"unknown key {key!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
         return f"{where}: {'; '.join(hints)}; allowed: {', '.join(known)}"
     if error.validator == "required":
         return f"{where}: {error.message}"
@@ -200,7 +198,9 @@ def _draft_tokens_problem(draft_tokens: Any, steps: int, topk: int) -> str | Non
             return f"no number for steps {steps}; add `{steps}: n`"
     if tokens == "auto":
         if topk > 1:
-            return f"auto is steps + 1 and holds for topk 1; with topk {topk} give a number (or one per steps)"
+            return (
+                f"auto is steps + 1 and holds for topk 1; with topk {topk} give a number (or one per steps)"
+            )
         return None
     if topk == 1 and tokens != steps + 1:
         return (

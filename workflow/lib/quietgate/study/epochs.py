@@ -1,8 +1,10 @@
 """Which launches a study asks for: complete blocks, and epochs for cells that came later.
 
-A cell added to a finished study is measured under other conditions (another day, driver, temperature) than the
-cells before it. So it forms a new epoch together with launches of the reference cell of its own, and contrasts
-stay inside an epoch. Blocks are numbered through the whole study; a launch is named after its block.
+A cell added to a finished study is measured under other conditions (another day, driver, temperature)
+than the cells before it. So it forms a new epoch together with launches of the reference cell of its own,
+and contrasts stay inside an epoch.
+
+Blocks are numbered through the whole study; a launch is named after its block.
 """
 
 from __future__ import annotations
