@@ -3,8 +3,8 @@
     python tests/bench_readers.py [megabytes]
 
 Writes a server log of that size (default 200 MB) of each kind to a temporary folder, reads it in a process
-of its own, and prints MB/s and the peak of that process's memory. On a machine that does other work, processor time is
-the fairer number.
+of its own, and prints MB/s and the peak of that process's memory. On a machine that does other
+work, processor time is the fairer number.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LIBRARY = Path(__file__).parents[1] / "workflow" / "lib"
 def decode(i: int, rank: str = "") -> str:
     """A decode line of 0.5.9 and later with speculation."""
     clock = f"{i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d}"
-    length = 1.8 + random.random()
+    length, running = 1.8 + random.random(), 1 + i // 50 % 8
     return (
-        f"[2026-11-29 {clock}{rank}] Decode batch, #running-req: {1 + i % 8}, #token: {i % 90000}, token usage: 0.{i % 90:02d}, "
-        f"accept len: {length:.2f}, accept rate: {(length - 1) / 2:.2f}, cuda graph: True, "
-        f"gen throughput (token/s): {400 + 100 * random.random():.2f}, #queue-req: 0\n"
+        f"[2026-11-29 {clock}{rank}] Decode batch, #running-req: {running}, #token: {i % 90000}, "
+        f"token usage: 0.{i % 90:02d}, accept len: {length:.2f}, accept rate: {(length - 1) / 2:.2f}, cuda graph: True, "
+        f"gen throughput (token/s): {running * (90 + 20 * random.random()):.2f}, #queue-req: 0\n"
     )
 
 
@@ -36,15 +36,18 @@ def prefill(i: int, rank: str = "") -> str:
     """A prefill line."""
     clock = f"{i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d}"
     return (
-        f"[2026-11-29 {clock}{rank}] Prefill batch, #new-seq: 1, #new-token: {i % 4096}, #cached-token: 0, token usage: 0.01, "
-        f"#running-req: 0, #queue-req: 0, #pending-token: 0, cuda graph: False, input throughput (token/s): 812.50\n"
+        f"[2026-11-29 {clock}{rank}] Prefill batch, #new-seq: 1, #new-token: {i % 4096}, #cached-token: 0, "
+        "token usage: 0.01, #running-req: 0, #queue-req: 0, #pending-token: 0, cuda graph: False, "
+        "input throughput (token/s): 812.50\n"
     )
 
 
 def served(i: int) -> str:
     """An access line."""
     clock = f"{i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d}"
-    return f'[2026-11-29 {clock}] INFO:     127.0.0.1:{30000 + i % 30000} - "POST /generate HTTP/1.1" 200 OK\n'
+    return (
+        f'[2026-11-29 {clock}] INFO:     127.0.0.1:{30000 + i % 30000} - "POST /generate HTTP/1.1" 200 OK\n'
+    )
 
 
 def mixed(i: int) -> str:
@@ -58,8 +61,8 @@ def talkative(i: int) -> str:
     """A server that also logs every request and warns a lot."""
     clock = f"{i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d}"
     return mixed(i) + (
-        f"[2026-11-29 {clock}] Receive: obj=GenerateReqInput(rid='{i:032x}', text='Tell me about error handling and "
-        f"memory in the long history of number {i}, please', sampling_params={{'temperature': 0.0}})\n"
+        f"[2026-11-29 {clock}] Receive: obj=GenerateReqInput(rid='{i:032x}', text='Tell me about error "
+        f"handling and memory in the long history of number {i}, please', sampling_params={{'temperature': 0.0}})\n"
         f"[2026-11-29 {clock}] Parameter model.layers.{i % 80}.self_attn.k_scale not found in params_dict\n"
     )
 
@@ -81,7 +84,9 @@ def generate(path: Path, size: int, line: Callable[[int], str]) -> None:
     """Fill `path` with lines up to `size` bytes; a piece of a few megabytes is repeated."""
     piece = "".join(_until(4 << 20, line)).encode()
     with path.open("wb") as f:
-        f.write(b"[2026-11-29 00:00:00] server_args=ServerArgs(model_path='m', speculative_num_draft_tokens=3)\n")
+        f.write(
+            b"[2026-11-29 00:00:00] server_args=ServerArgs(model_path='m', speculative_num_draft_tokens=3)\n"
+        )
         f.write(b"[2026-11-29 00:00:09] The server is fired up and ready to roll!\n")
         while f.tell() < size:
             f.write(piece)
@@ -109,8 +114,8 @@ def measure(path: Path) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         megabytes = path.stat().st_size / 1e6
         print(
-            f"    {name:9} {megabytes / seconds:6.0f} MB/s of wall time, {megabytes / cpu:6.0f} MB/s of processor "
-            f"time, peak {peak:5.0f} MiB",
+            f"    {name:9} {megabytes / seconds:6.0f} MB/s of wall time, {megabytes / cpu:6.0f} MB/s of "
+            f"processor time, peak {peak:5.0f} MiB",
             flush=True,
         )
 

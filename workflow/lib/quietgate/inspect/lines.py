@@ -12,7 +12,7 @@ from typing import IO
 
 from quietgate.errors import BadInput
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 256 << 10
 # A "line" longer than this is no log line; it is cut so that memory stays flat.
 LONGEST_LINE = 4 << 20
 

@@ -1,9 +1,10 @@
 """Batch lines of SGLang 0.3 to 0.5.23 as columns, whatever fields a version writes.
 
-A server writes the same few shapes of line over and over. The first line of a shape is taken apart field by
-field and turned into one regular expression, which then reads whole blocks at once; lines that fit no
-shape (cut, wrapped by a shipper) are taken apart one by one. What a line does not have is None, never 0.
-Values stay as written until somebody needs them as numbers: most of them repeat.
+A server writes the same few kinds of line over and over: without its digits every line of a kind is the same
+text, its skeleton. The first line of a kind is taken apart field by field, which tells the place of each
+value among the line's numbers; all other lines of the kind are then read at once. Lines that are cut are
+taken apart one by one. What a line does not have is None, never 0. Values stay as written until somebody
+needs them as numbers: most of them repeat.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 from quietgate.inspect.prefixes import unwrapped
 
@@ -38,11 +40,33 @@ _GRAPH = b" graph"  # "cuda graph", "npu graph", "cpu graph": one field
 _FIELD = re.compile(rb"(?:^|,\s*|\.\s+|\]\s+|\s)(#?[A-Za-z][A-Za-z0-9 +/()._#-]*?): ([^,\s\"\\%]*)(%?)")
 _NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|nan|inf)")
 _WHOLE = re.compile(rb"\d+\.\d\d|nan|inf")
-_STANDARD = rb"\[(?:\d{4}-\d\d-\d\d )?(\d\d:\d\d:\d\d)(?:\.\d+)?((?: [A-Z_]+\d+)*)\] "
-_STANDARD_PREFIX = re.compile(_STANDARD)
-_STAMP = re.compile(rb"\[(?:\d{4}-\d\d-\d\d[ T])?(\d\d:\d\d:\d\d)(?:[.,]\d+)?((?:\s+[A-Z_]+\d+)*)\s*\]")
-_CHECKED = 7  # of a literal between two values, so many last bytes are compared, the rest is counted
-_MOST_SHAPES = 8
+_STAMP = re.compile(rb"\[(?:\d{4}-\d\d-\d\d[ T])?(\d\d):(\d\d):(\d\d(?:[.,]\d+)?)((?:\s+[A-Z_]+\d+)*)\s*\]")
+_RANK = re.compile(rb"([A-Z_]+)(\d+)")
+_DIGITS = b"0123456789."
+_RUN = re.compile(rb"[0-9.]+")
+_TO_SPACE = bytes(c if c in _DIGITS else 0x20 for c in range(256))
+_FEW = 3  # lines of a kind that are not worth learning it
+_MOST_KINDS = 256
+
+
+class Stamps(Sequence[Raw]):
+    """Times of day as HH:MM:SS, put together only where somebody looks."""
+
+    def __init__(self, hours: Sequence[bytes], minutes: Sequence[bytes], seconds: Sequence[bytes]):
+        self._parts = (hours, minutes, seconds)
+
+    def __len__(self) -> int:
+        return len(self._parts[0])
+
+    @overload
+    def __getitem__(self, index: int) -> Raw: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Raw]: ...
+    def __getitem__(self, index: int | slice) -> Raw | Sequence[Raw]:
+        hours, minutes, seconds = self._parts
+        if isinstance(index, slice):
+            return Stamps(hours[index], minutes[index], seconds[index])
+        return b"%b:%b:%b" % (hours[index], minutes[index], seconds[index])
 
 
 @dataclass
@@ -72,60 +96,79 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class _Shape:
-    """One kind of line: an expression with a group per value, and the values that are always the same."""
+class _Kind:
+    """A kind of line: how many numbers it has, and which of them is what.
 
-    pattern: re.Pattern[bytes]
-    names: tuple[str, ...]
+    Attributes:
+        numbers: how many runs of digits and dots.
+        places: name -> index of its number.
+        constants: name -> value that every line of the kind has (True, False, nan).
+        stamp: indices of hours, minutes and seconds, or None.
+        ranks: the ranks' text with a place for each number, and their indices.
+        ends_in_decimals: the line's last number must have two decimals, or it is cut.
+    """
+
+    numbers: int
+    places: Mapping[str, int]
     constants: Mapping[str, bytes]
+    stamp: tuple[int, int, int] | None
+    ranks: tuple[bytes, tuple[int, ...]]
+    ends_in_decimals: bool
 
-    def columns(self, text: bytes) -> Columns | None:
-        """All lines of this kind in the text."""
-        rows = self.pattern.findall(text)
-        if not rows:
+    def columns(self, text: bytes, lines: int) -> Columns | None:
+        """All of the text's lines, or None where one of them lacks a number or is cut."""
+        runs = text.translate(_TO_SPACE).split()
+        if len(runs) != lines * self.numbers:
             return None
-        stamps, ranks, *values = zip(*rows, strict=True)
-        columns: dict[str, Sequence[Raw]] = dict(zip(self.names, values, strict=True))
+
+        def column(place: int) -> list[bytes]:
+            return runs[place :: self.numbers]
+
+        if self.ends_in_decimals and not all(run[-3:-2] == b"." for run in column(self.numbers - 1)):
+            return None
+        values: dict[str, Sequence[Raw]] = {name: column(place) for name, place in self.places.items()}
         for name, value in self.constants.items():
-            columns[name] = (value,) * len(rows)
-        return Columns(stamps, ranks, columns)
+            values[name] = (value,) * lines
+        stamps: Sequence[Raw] = (None,) * lines
+        if self.stamp is not None:
+            stamps = Stamps(*map(column, self.stamp))
+        form, places = self.ranks
+        ranks = list(map(form.__mod__, zip(*map(column, places), strict=True))) if places else [b""] * lines
+        return Columns(stamps, ranks, values)
 
 
 class Batches:
-    """Reads the lines of one kind ("Decode batch" or "Prefill batch")."""
+    """Reads the lines of one kind of batch ("Decode batch" or "Prefill batch")."""
 
     def __init__(self, marker: bytes, fields: Mapping[bytes, str]):
         self._marker = marker
         self._fields = fields
-        self._shapes: list[_Shape] = []
+        self._kinds: dict[bytes, _Kind | None] = {}
 
     def read(self, lines: list[bytes]) -> list[Columns]:
-        """The batch lines among these, as columns per shape; lines that only mention one are left out."""
+        """The batch lines among these, as columns per kind; lines that only mention a batch are left out."""
         text = b"\n".join(lines) + b"\n"
-        while True:
-            found = [c for shape in self._shapes if (c := shape.columns(text)) is not None]
-            if sum(map(len, found)) == len(lines):
-                return found
-            if not self._learn_from(lines):
-                break
+        skeletons = text.translate(None, _DIGITS)
+        first = lines[0].translate(None, _DIGITS)
+        if skeletons == (first + b"\n") * len(lines):
+            groups = {first: lines}
+        else:
+            groups = {}
+            for line, skeleton in zip(lines, skeletons.split(b"\n"), strict=False):
+                groups.setdefault(skeleton, []).append(line)
+        found: list[Columns] = []
         odd = Lines()
-        for line in self._odd(lines):
-            self.take_apart(line, odd)
+        for skeleton, group in groups.items():
+            columns = None
+            if len(group) > _FEW and (kind := self._kind(skeleton, group[0])) is not None:
+                joined = text if len(group) == len(lines) else b"\n".join(group) + b"\n"
+                columns = kind.columns(joined, len(group))
+            if columns is not None:
+                found.append(columns)
+            else:
+                for line in group:
+                    self.take_apart(line, odd)
         return [*found, odd.columns()]
-
-    def _odd(self, lines: list[bytes]) -> list[bytes]:
-        """The lines that fit no shape."""
-        return [x for x in lines if not any(s.pattern.fullmatch(x + b"\n") for s in self._shapes)]
-
-    def _learn_from(self, lines: list[bytes]) -> bool:
-        """Learn a shape from a line that has none yet; False where there is nothing to learn."""
-        if len(self._shapes) >= _MOST_SHAPES:
-            return False
-        for line in self._odd(lines)[:3]:
-            if (shape := self._shape(line)) is not None:
-                self._shapes.append(shape)
-                return True
-        return False
 
     def take_apart(self, line: bytes, into: Lines) -> None:
         """Add one line field by field, however it is wrapped or cut."""
@@ -133,79 +176,69 @@ class Batches:
         at = line.find(self._marker)
         prefix, rest = (line[:at], line[at + len(self._marker) :]) if at >= 0 else (b"", line)
         values: dict[str, bytes] = {}
+        for name, value, _ in self._values(rest):
+            values.setdefault(name, value)
+        if not values:
+            return
+        stamps = list(_STAMP.finditer(prefix))
+        into.stamps.append(b":".join(stamps[-1].groups()[:3]) if stamps else None)
+        into.ranks.append(stamps[-1][4] if stamps else b"")
+        into.fields.append(values)
+
+    def _values(self, rest: bytes) -> list[tuple[str, bytes, int]]:
+        """Name, value and offset of the fields we know, as far as they are surely complete."""
+        out = []
         end = len(rest.rstrip())
         for found in _FIELD.finditer(rest):
             name, value = found[1], found[2]
             if name.endswith(_GRAPH):
                 if value in (b"True", b"False"):
-                    values["graph"] = value
+                    out.append(("graph", value, found.start(2)))
                 continue
             key = self._fields.get(name)
             # Every number but a count has two decimals: one that ends the line with fewer may be cut.
-            complete = found.end() < end or bool(found[3]) or name.startswith(b"#") or _WHOLE.fullmatch(value)
-            if key is not None and key not in values and complete and _NUMBER.fullmatch(value):
-                values[key] = value
-        if not values:
-            return
-        stamps = list(_STAMP.finditer(prefix))
-        into.stamps.append(stamps[-1][1] if stamps else None)
-        into.ranks.append(stamps[-1][2] if stamps else b"")
-        into.fields.append(values)
+            complete = found.end() < end or found[3] or name.startswith(b"#") or _WHOLE.fullmatch(value)
+            if key is not None and complete and _NUMBER.fullmatch(value):
+                out.append((key, value, found.start(2)))
+        return out
 
-    def _shape(self, line: bytes) -> _Shape | None:
-        """The shape of a line, or None where the line is no model for others."""
+    def _kind(self, skeleton: bytes, line: bytes) -> _Kind | None:
+        """What is known of a kind of line, learned from this one where it is new."""
+        if skeleton not in self._kinds:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            self._kinds[skeleton] = self._learned(line)
+        return self._kinds[skeleton]
+
+    def _learned(self, line: bytes) -> _Kind | None:
         at = line.find(self._marker)
         if at < 0:
             return None
-        prefix, rest = line[:at], line[at + len(self._marker) :]
-        standard = _STANDARD_PREFIX.search(prefix)
-        if standard is None or standard.end() != len(prefix):
-            return None
-        # Without ranks the line's stamp ends at once; else any ranks will do.
-        head = _STANDARD if standard[2] else _STANDARD.replace(rb"((?: [A-Z_]+\d+)*)", b"()")
-        pattern = (b"" if standard.start() == 0 else rb"[^\n]*") + head + re.escape(self._marker)
-        names: list[str] = []
+        runs = [found.start() for found in _RUN.finditer(line)]
+        start = at + len(self._marker)
+        places: dict[str, int] = {}
         constants: dict[str, bytes] = {}
-        done = 0
-        found = None
-        for found in _FIELD.finditer(rest):
-            value = self._value(found, names, constants)
-            if value is None:
-                return None
-            pattern += _literal(rest[done : found.start(2)]) + value
-            done = found.end(2)
-        if found is None or not names:
+        for name, value, offset in self._values(line[start:]):
+            if name in places or name in constants:
+                continue
+            if value[:1].isdigit():
+                if start + offset not in runs:
+                    return None
+                places[name] = runs.index(start + offset)
+            else:
+                constants[name] = value
+        if not places:
             return None
-        ending = rest[done:]
-        if not ending and not found[1].startswith(b"#") and not _WHOLE.fullmatch(found[2]):
-            return None  # perhaps cut
-        # A shipper's JSON goes on behind the line, with a time of its own.
-        pattern += rb'\\n"[^\n]*\n' if ending.startswith(b'\\n"') else re.escape(ending) + rb"\n"
-        return _Shape(re.compile(pattern, re.S), tuple(names), constants)
-
-    def _value(self, found: re.Match[bytes], names: list[str], constants: dict[str, bytes]) -> bytes | None:
-        """The expression for a field's value."""
-        name, value = found[1], found[2]
-        if name.endswith(_GRAPH):
-            if value not in (b"True", b"False") or "graph" in constants:
-                return None
-            constants["graph"] = value
-            return value
-        key = self._fields.get(name)
-        if key is None or key in names:
-            return rb'[^,\s"\\%]*'
-        names.append(key)
-        if value == b"nan":
-            return rb"(nan)"
-        if name.startswith(b"#"):
-            return rb"(\d+)" if value.isdigit() else None
-        return rb"(\d+\.\d\d)" if _WHOLE.fullmatch(value) else None
-
-
-def _literal(text: bytes) -> bytes:
-    """What stands between two values: its end compared byte by byte, its length counted."""
-    if b"[" in text:  # "Decode batch [123], ..." counts iterations
-        return re.sub(rb"\\\[\d+\\\]", rb"\\[\\d+\\]", re.escape(text))
-    if len(text) <= _CHECKED + 2:
-        return re.escape(text)
-    return b".{%d}" % (len(text) - _CHECKED) + re.escape(text[-_CHECKED:])
+        stamps = list(_STAMP.finditer(line[:at]))
+        stamp: tuple[int, int, int] | None = None
+        ranks: tuple[bytes, tuple[int, ...]] = (b"", ())
+        if stamps:
+            last = stamps[-1]
+            hours, minutes, seconds = (runs.index(last.start(i)) for i in (1, 2, 3))
+            stamp = (hours, minutes, seconds)
+            numbers = [m.start(2) + last.start(4) for m in _RANK.finditer(last[4])]
+            ranks = (_RANK.sub(rb"\1%b", last[4]), tuple(runs.index(n) for n in numbers))
+        last_field = list(_FIELD.finditer(line, start))[-1]
+        at_end = last_field.end() >= len(line.rstrip()) and not last_field[3]
+        decimals = at_end and not last_field[1].startswith(b"#") and b"." in last_field[2]
+        return _Kind(len(runs), places, constants, stamp, ranks, decimals)

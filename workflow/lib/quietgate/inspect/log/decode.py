@@ -6,17 +6,16 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
-from operator import mul
 from typing import Any
 
 from quietgate.inspect.log.accept_rate import AcceptRate
 from quietgate.inspect.log.batches import Columns
-from quietgate.inspect.log.numbers import Floats, Numbers
+from quietgate.inspect.log.numbers import Floats, Numbers, Weighted
 from quietgate.inspect.log.pauses import Throughput
 from quietgate.inspect.prefixes import ranks as ranks_of
 
 _KV_FULL = 0.9
-_SAMPLED = 400  # lines of a block that tell what all of them tell
+_SAMPLED = 40  # lines of a block that tell what all of them tell
 
 
 class Decode:
@@ -32,7 +31,7 @@ class Decode:
         self.graph_true = self.graph_false = 0
         self.pairs = AcceptRate()
         self.definitions: set[str | None] = set()
-        self._weighted = self._weights = 0.0
+        self._weighted = Weighted()
         self._per_request: deque[float] = deque(maxlen=1000)
         self._series: dict[int | None, Throughput] = {}
         self._busy: list[tuple[float, int, int]] = []
@@ -47,34 +46,20 @@ class Decode:
             return
         self.lines += n
         values = columns.values
-        running = values.get("running")
-        requests = [0.0] * n if running is None else self._floats.of(running)
         for name, numbers in self._plain.items():
             if column := values.get(name):
                 numbers.add(column)
         if graph := values.get("graph"):
             self.graph_true += graph.count(b"True")
             self.graph_false += graph.count(b"False")
-        lengths, rates = values.get("accept_length"), values.get("accept_rate")
-        if lengths:
-            self._weigh(lengths, requests)
-            if rates:
+        running = values.get("running")
+        if lengths := values.get("accept_length"):
+            self._weighted.add(lengths, running)
+            if rates := values.get("accept_rate"):
                 self.pairs.add(lengths[:_SAMPLED], rates[:_SAMPLED])
         if throughput := values.get("throughput"):
+            requests = [0.0] * n if running is None else self._floats.of(running)
             self._throughput(columns, throughput, requests)
-
-    def _weigh(self, lengths: Sequence[bytes | None], requests: list[float]) -> None:
-        """Accept length by requests running, over the lines that have both."""
-        numbers = self._floats.of(lengths)
-        weighted = sum(map(mul, numbers, requests))
-        if None not in lengths and math.isfinite(weighted):
-            self._weighted += weighted
-            self._weights += sum(requests)
-            return
-        for number, weight, length in zip(numbers, requests, lengths, strict=True):
-            if length is not None and math.isfinite(number):
-                self._weighted += number * weight
-                self._weights += weight
 
     def _throughput(
         self, columns: Columns, throughput: Sequence[bytes | None], requests: list[float]
@@ -130,8 +115,7 @@ class Decode:
         self.graph_true += other.graph_true
         self.graph_false += other.graph_false
         self.definitions |= other.definitions
-        self._weighted += other._weighted
-        self._weights += other._weights
+        self._weighted.merge(other._weighted)
         self._per_request.extend(other._per_request)
         self._busy += other._busy
         self.ranks_seen |= other.ranks_seen
@@ -146,7 +130,7 @@ class Decode:
             "lines": self.lines,
             "accept_length_mean": self._plain["accept_length"].mean,
             "accept_length_median": self._plain["accept_length"].median,
-            "accept_length_mean_by_running": self._weighted / self._weights if self._weights else None,
+            "accept_length_mean_by_running": self._weighted.mean,
             "accept_lines": self._plain["accept_length"].count,
             "accept_rate_mean": self._plain["accept_rate"].mean if definition else None,
             "accept_rate_definition": definition,

@@ -118,6 +118,42 @@ class Numbers:
         return max(self._settle(), default=None)
 
 
+class Weighted:
+    """The mean of a quantity weighted by another, both as written on the same lines."""
+
+    def __init__(self) -> None:
+        self._pairs: Counter[tuple[Raw, Raw]] = Counter()
+        self._sum = self._weights = 0.0
+
+    def add(self, values: Sequence[Raw], weights: Sequence[Raw] | None) -> None:
+        """Take two columns, side by side."""
+        if weights is None:
+            return
+        self._pairs.update(zip(values, weights, strict=True))
+        if len(self._pairs) > _MOST_DISTINCT:
+            self._settle()
+
+    def _settle(self) -> None:
+        for (value, weight), times in self._pairs.items():
+            if value is None or weight is None or not math.isfinite(number := float(value)):
+                continue
+            self._sum += number * float(weight) * times
+            self._weights += float(weight) * times
+        self._pairs = Counter()
+
+    def merge(self, other: Weighted) -> None:
+        """Add another's lines."""
+        other._settle()
+        self._sum += other._sum
+        self._weights += other._weights
+
+    @property
+    def mean(self) -> float | None:
+        """Their weighted mean."""
+        self._settle()
+        return self._sum / self._weights if self._weights else None
+
+
 def _bin(value: float) -> float:
     return math.exp(round(math.log(value) / _BIN) * _BIN) if value > 0 else value
 

@@ -7,7 +7,6 @@ of a server, and the first after a pause, also count the waiting: they say nothi
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -56,7 +55,7 @@ class Throughput:
         if not values:
             return
         self.count += len(values)
-        self._total += math.fsum(values)
+        self._total += sum(values)
         if min(values) < self._low * max(max(running), 1.0):
             self._each(stamps, values, running)
         for i in range(0, len(values), max(1, len(values) // 16)):
@@ -67,12 +66,12 @@ class Throughput:
         self._last = stamps[-1]
 
     def _each(self, stamps: Sequence[bytes | None], values: list[float], running: list[float]) -> None:
-        last, low = self._last, self._low
-        for at, value, requests in zip(stamps, values, running, strict=True):
-            if value < low * (requests or 1.0) and self._pause(last, at):
+        low = self._low
+        slow = [i for i, (v, r) in enumerate(zip(values, running, strict=True)) if v < low * (r or 1.0)]
+        for i in slow:
+            if self._pause(stamps[i - 1] if i else self._last, stamps[i]):
                 self.paused += 1
-                self._paused_total += value
-            last = at
+                self._paused_total += values[i]
 
     def _pause(self, last: bytes | None, at: bytes | None) -> bool:
         interval = _between(last, at)

@@ -67,7 +67,9 @@ class Server:
     def see(self, block: Block) -> None:
         """Take a block of lines."""
         lines = block.lines
-        others = [(i, line) for i, line in enumerate(lines) if b"Decode batch" not in line]
+        others: list[tuple[int, bytes]] = []
+        if b"Decode batch" not in lines[0] or block.data.count(b"Decode batch") != len(lines):
+            others = [(i, line) for i, line in enumerate(lines) if b"Decode batch" not in line]
         decode: list[bytes] = [] if others else lines
         after = 0
         for i, _ in others:
