@@ -42,9 +42,13 @@ class Setting:
         return torch.stack(
             [
                 define(
-                    q[h], self.k[slots, h // shared], self.v[slots, h // shared],
-                    HEAD**-0.5, cap, None if sinks is None else float(sinks[h]),
-                )  # fmt: skip
+                    q[h],
+                    self.k[slots, h // shared],
+                    self.v[slots, h // shared],
+                    HEAD**-0.5,
+                    cap,
+                    None if sinks is None else float(sinks[h]),
+                )
                 for h in range(self.heads)
             ]
         ).float()

@@ -35,9 +35,7 @@ class KVSlots(unittest.TestCase):
                 sgl_kernel.assign_draft_cache_locs_contiguous_cpu(
                     self.rows, self.table, lengths, out, 20, topk, steps
                 )
-                expected = [
-                    100 * r + n + i for r, n in [(4, 5), (1, 9), (2, 0)] for i in range(topk * steps)
-                ]
+                expected = [100 * r + n + i for r, n in [(4, 5), (1, 9), (2, 0)] for i in range(topk * steps)]
                 self.assertEqual(out.tolist(), expected)
 
     def test_each_branch_sees_the_prefix_and_its_own_slots(self):
@@ -91,7 +89,11 @@ class Drafts(unittest.TestCase):
         self.assertEqual(out.tolist(), [50, 52, 53, -7, -7, -7])
 
     def test_input_ids_rotate_inside_each_segment(self):
-        start, lens, new = torch.tensor([0, 3, 3, 4]), torch.tensor([3, 0, 1, 2]), torch.tensor([91, 92, 93, 94])
+        start, lens, new = (
+            torch.tensor([0, 3, 3, 4]),
+            torch.tensor([3, 0, 1, 2]),
+            torch.tensor([91, 92, 93, 94]),
+        )
         ids = torch.tensor([1, 2, 3, 4, 5, 6])
         sgl_kernel.rotate_input_ids_cpu(ids, start, lens, new[:, None])
         self.assertEqual(ids.tolist(), [2, 3, 91, 93, 6, 94])

@@ -14,7 +14,7 @@ def grow(rng: random.Random, topk: int, depth: int, kept: int):
     Returns (parent_list, selected, parents): SGLang's two lists, and for each kept candidate its parent
     candidate (None: the committed token).
     """
-    parent_of = {c: None for c in range(topk)}
+    parent_of = dict.fromkeys(range(topk))
     level, groups = list(range(topk)), [-1]
     for _ in range(depth - 1):
         expanded = level if len(level) == topk else sorted(rng.sample(level, topk))
@@ -27,9 +27,10 @@ def grow(rng: random.Random, topk: int, depth: int, kept: int):
     selected = []
     for candidate in sorted(rng.sample(sorted(parent_of), len(parent_of))):
         # A kept node's ancestors are kept too: a child never scores above its parent.
-        if len(selected) < kept and (parent_of[candidate] is None or parent_of[candidate] in selected):
-            if rng.random() < 0.7 or len(parent_of) - candidate <= kept - len(selected):
-                selected.append(candidate)
+        allowed = parent_of[candidate] is None or parent_of[candidate] in selected
+        wanted = rng.random() < 0.7 or len(parent_of) - candidate <= kept - len(selected)
+        if len(selected) < kept and allowed and wanted:
+            selected.append(candidate)
     for candidate in sorted(parent_of):
         if len(selected) < kept and candidate not in selected and parent_of[candidate] in [None, *selected]:
             selected.append(candidate)
@@ -134,7 +135,9 @@ class Verify(unittest.TestCase):
                 parents = [[0, *range(n - 1)] for _ in range(bs)]  # chains, as topk 1 gives
             tokens = [[rng.randrange(3) for _ in range(n)] for _ in range(bs)]
             target = [[rng.randrange(3) for _ in range(n)] for _ in range(bs)]
-            child = [[min((k for k in range(1, n) if p[k] == i), default=-1) for i in range(n)] for p in parents]
+            child = [
+                [min((k for k in range(1, n) if p[k] == i), default=-1) for i in range(n)] for p in parents
+            ]
             sibling = [
                 [min((k for k in range(i + 1, n) if i and p[k] == p[i]), default=-1) for i in range(n)]
                 for p in parents

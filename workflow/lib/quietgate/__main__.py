@@ -39,9 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"quietgate {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    inspect = commands.add_parser(
-        "inspect", help="read logs, traces, metrics, result files -> JSON"
-    )
+    inspect = commands.add_parser("inspect", help="read logs, traces, metrics, result files -> JSON")
     inspect.add_argument("kind", choices=("log", "nccl", "trace", "bench", "metrics"))
     inspect.add_argument("files", nargs="+", type=Path, metavar="FILE")
     inspect.set_defaults(run=_inspect)

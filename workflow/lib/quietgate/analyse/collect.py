@@ -1,4 +1,4 @@
-"""Every table of a study in one go: rows from the records, statistics on them, what the gates say together."""
+"""Every table of a study: rows from the records, statistics on them, what the gates say together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quietgate.gate import across
 
 
 def collect(root: Path, out: Path) -> records.Record:
-    """Make every table of the results in `root` into `out`; returns the record `tables` but for its digest."""
+    """Make every table of the results in `root` into `out`; returns the record `tables`, less its digest."""
     study = records.read(root / "study.json", "study")
     frames = tables.collect(root, study)
     outcome, derived = statistics.statistics(frames["cells"], study)
