@@ -27,8 +27,9 @@ def decode(i: int, rank: str = "") -> str:
     length, running = 1.8 + random.random(), 1 + i // 50 % 8
     return (
         f"[2026-11-29 {clock}{rank}] Decode batch, #running-req: {running}, #token: {i % 90000}, "
-        f"token usage: 0.{i % 90:02d}, accept len: {length:.2f}, accept rate: {(length - 1) / 2:.2f}, cuda graph: True, "
-        f"gen throughput (token/s): {running * (90 + 20 * random.random()):.2f}, #queue-req: 0\n"
+        f"token usage: 0.{i % 90:02d}, accept len: {length:.2f}, accept rate: {(length - 1) / 2:.2f}, "
+        f"cuda graph: True, gen throughput (token/s): {running * (90 + 20 * random.random()):.2f}, "
+        "#queue-req: 0\n"
     )
 
 
@@ -62,7 +63,7 @@ def talkative(i: int) -> str:
     clock = f"{i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d}"
     return mixed(i) + (
         f"[2026-11-29 {clock}] Receive: obj=GenerateReqInput(rid='{i:032x}', text='Tell me about error "
-        f"handling and memory in the long history of number {i}, please', sampling_params={{'temperature': 0.0}})\n"
+        f"handling and memory in the long history of number {i}', sampling_params={{'top_p': 0.9}})\n"
         f"[2026-11-29 {clock}] Parameter model.layers.{i % 80}.self_attn.k_scale not found in params_dict\n"
     )
 

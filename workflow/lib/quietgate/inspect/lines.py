@@ -87,8 +87,10 @@ def _of_chunks(chunks: Iterable[bytes]) -> Iterator[Block]:
             continue
         cut = cut or len(data)
         carry, data = data[cut:], data[:cut]
-        yield _block(data, first)
-        first += data.count(b"\n")
+        block = _block(data, first)
+        yield block
+        # Lines end where line ends stand; a carriage return or a cut line makes no line of its own.
+        first += len(block.lines) if block.numbers is None and data.endswith(b"\n") else data.count(b"\n")
     if carry:
         yield _block(carry, first)
 

@@ -126,7 +126,7 @@ def _told(
         "stopped": as_json(stopped),
         "boots": boots,
         "servers": servers if boots > 1 else [],
-        "http_statuses": {str(k): v for k, v in sorted(server.statuses.items())},
+        "http_statuses": server.http_statuses(),
         "retractions": retractions,
         "plausible": not problems,
         "problems": problems,

@@ -52,11 +52,22 @@ _MOST_KINDS = 256
 class Stamps(Sequence[Raw]):
     """Times of day as HH:MM:SS, put together only where somebody looks."""
 
-    def __init__(self, hours: Sequence[bytes], minutes: Sequence[bytes], seconds: Sequence[bytes]):
+    def __init__(
+        self,
+        hours: Sequence[bytes],
+        minutes: Sequence[bytes],
+        seconds: Sequence[bytes],
+        chosen: Sequence[int] | None = None,
+    ):
         self._parts = (hours, minutes, seconds)
+        self._chosen: Sequence[int] = range(len(hours)) if chosen is None else chosen
 
     def __len__(self) -> int:
-        return len(self._parts[0])
+        return len(self._chosen)
+
+    def pick(self, indices: Sequence[int]) -> Stamps:
+        """The stamps at these indices."""
+        return Stamps(*self._parts, [self._chosen[i] for i in indices])
 
     @overload
     def __getitem__(self, index: int) -> Raw: ...
@@ -65,8 +76,9 @@ class Stamps(Sequence[Raw]):
     def __getitem__(self, index: int | slice) -> Raw | Sequence[Raw]:
         hours, minutes, seconds = self._parts
         if isinstance(index, slice):
-            return Stamps(hours[index], minutes[index], seconds[index])
-        return b"%b:%b:%b" % (hours[index], minutes[index], seconds[index])
+            return Stamps(hours, minutes, seconds, self._chosen[index])
+        at = self._chosen[index]
+        return b"%b:%b:%b" % (hours[at], minutes[at], seconds[at])
 
 
 @dataclass
@@ -131,7 +143,8 @@ class _Kind:
             values[name] = (value,) * lines
         stamps: Sequence[Raw] = (None,) * lines
         if self.stamp is not None:
-            stamps = Stamps(*map(column, self.stamp))
+            hours, minutes, seconds = map(column, self.stamp)
+            stamps = Stamps(hours, minutes, seconds)
         form, places = self.ranks
         ranks = list(map(form.__mod__, zip(*map(column, places), strict=True))) if places else [b""] * lines
         return Columns(stamps, ranks, values)

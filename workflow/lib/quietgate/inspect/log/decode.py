@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
 from quietgate.inspect.log.accept_rate import AcceptRate
-from quietgate.inspect.log.batches import Columns
+from quietgate.inspect.log.batches import Columns, Stamps
 from quietgate.inspect.log.numbers import Floats, Numbers, Weighted
 from quietgate.inspect.log.pauses import Throughput
 from quietgate.inspect.prefixes import ranks as ranks_of
@@ -27,11 +27,11 @@ class Decode:
             name: Numbers()
             for name in ("accept_length", "accept_rate", "throughput", "running", "queue", "usage")
         }
+        self._weighted = Weighted(self._plain["accept_length"], self._plain["running"])
         self._floats = Floats()
         self.graph_true = self.graph_false = 0
         self.pairs = AcceptRate()
         self.definitions: set[str | None] = set()
-        self._weighted = Weighted()
         self._per_request: deque[float] = deque(maxlen=1000)
         self._series: dict[int | None, Throughput] = {}
         self._busy: list[tuple[float, int, int]] = []
@@ -46,17 +46,18 @@ class Decode:
             return
         self.lines += n
         values = columns.values
+        running, lengths = values.get("running"), values.get("accept_length")
+        together = running is not None and lengths is not None
         for name, numbers in self._plain.items():
-            if column := values.get(name):
+            if (column := values.get(name)) and not (together and name in ("running", "accept_length")):
                 numbers.add(column)
         if graph := values.get("graph"):
             self.graph_true += graph.count(b"True")
             self.graph_false += graph.count(b"False")
-        running = values.get("running")
-        if lengths := values.get("accept_length"):
+        if running is not None and lengths is not None:
             self._weighted.add(lengths, running)
-            if rates := values.get("accept_rate"):
-                self.pairs.add(lengths[:_SAMPLED], rates[:_SAMPLED])
+        if lengths is not None and (rates := values.get("accept_rate")):
+            self.pairs.add(lengths[:_SAMPLED], rates[:_SAMPLED])
         if throughput := values.get("throughput"):
             requests = [0.0] * n if running is None else self._floats.of(running)
             self._throughput(columns, throughput, requests)
@@ -69,20 +70,18 @@ class Decode:
         if None in throughput or not math.isfinite(sum(rates)):
             kept = [i for i, t in enumerate(throughput) if t is not None and math.isfinite(rates[i])]
             rates, requests = [rates[i] for i in kept], [requests[i] for i in kept]
-            stamps, ranks = [stamps[i] for i in kept], [ranks[i] for i in kept]
+            stamps, ranks = _picked(stamps, kept), [ranks[i] for i in kept]
         self._per_request.extend(v / (r or 1.0) for v, r in zip(rates[:50], requests, strict=False))
         if len(set(ranks)) <= 1:
             if ranks and (series := self._series_of(ranks[0])) is not None:
                 series.add(stamps, rates, requests)
             return
-        lines_of: dict[bytes, list[int]] = {}
+        lines_of: defaultdict[bytes, list[int]] = defaultdict(list)
         for i, rank in enumerate(ranks):
-            lines_of.setdefault(rank, []).append(i)
+            lines_of[rank].append(i)
         for rank, chosen in lines_of.items():
             if (series := self._series_of(rank)) is not None:
-                series.add(
-                    [stamps[i] for i in chosen], [rates[i] for i in chosen], [requests[i] for i in chosen]
-                )
+                series.add(_picked(stamps, chosen), [rates[i] for i in chosen], [requests[i] for i in chosen])
 
     def _series_of(self, rank: bytes) -> Throughput | None:
         """One series per data rank: its pipeline and tensor ranks repeat the same batch and are not added."""
@@ -98,6 +97,7 @@ class Decode:
             by_version: the meaning of accept rate in this server's version where the log tells, used
                 where the numbers fit both.
         """
+        self._weighted.settle()
         if self._plain["accept_rate"].count:
             self.definitions.add(self.pairs.definition(draft_tokens, by_version))
         for series in self._series.values():
@@ -191,3 +191,7 @@ class Decode:
                 "accept rate fits both of its definitions or neither: left out; compare accept length"
             )
         return notes
+
+
+def _picked(stamps: Sequence[bytes | None], indices: list[int]) -> Sequence[bytes | None]:
+    return stamps.pick(indices) if isinstance(stamps, Stamps) else [stamps[i] for i in indices]

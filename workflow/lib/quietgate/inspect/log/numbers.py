@@ -45,6 +45,10 @@ class Numbers:
         if len(self._raw) > _MOST_DISTINCT:
             self._settle()
 
+    def add_times(self, raw: Raw, times: int) -> None:
+        """Take one value several times."""
+        self._raw[raw] += times
+
     def _settle(self) -> Counter[float]:
         """Everything seen so far, as numbers."""
         if self._raw:
@@ -119,39 +123,38 @@ class Numbers:
 
 
 class Weighted:
-    """The mean of a quantity weighted by another, both as written on the same lines."""
+    """A quantity and its weight from the same lines: both counted at once, and a weighted mean kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Numbers, weights: Numbers) -> None:
+        self._values, self._weights = values, weights
         self._pairs: Counter[tuple[Raw, Raw]] = Counter()
-        self._sum = self._weights = 0.0
+        self._sum = self._total = 0.0
 
-    def add(self, values: Sequence[Raw], weights: Sequence[Raw] | None) -> None:
+    def add(self, values: Sequence[Raw], weights: Sequence[Raw]) -> None:
         """Take two columns, side by side."""
-        if weights is None:
-            return
         self._pairs.update(zip(values, weights, strict=True))
         if len(self._pairs) > _MOST_DISTINCT:
-            self._settle()
+            self.settle()
 
-    def _settle(self) -> None:
-        for (value, weight), times in self._pairs.items():
-            if value is None or weight is None or not math.isfinite(number := float(value)):
-                continue
-            self._sum += number * float(weight) * times
-            self._weights += float(weight) * times
-        self._pairs = Counter()
+    def settle(self) -> None:
+        """Hand everything seen so far to both quantities."""
+        pairs, self._pairs = self._pairs, Counter()
+        for (value, weight), times in pairs.items():
+            self._values.add_times(value, times)
+            self._weights.add_times(weight, times)
+            if value is not None and weight is not None and math.isfinite(number := float(value)):
+                self._sum += number * float(weight) * times
+                self._total += float(weight) * times
 
     def merge(self, other: Weighted) -> None:
-        """Add another's lines."""
-        other._settle()
+        """Add another's lines, once it is settled."""
         self._sum += other._sum
-        self._weights += other._weights
+        self._total += other._total
 
     @property
     def mean(self) -> float | None:
-        """Their weighted mean."""
-        self._settle()
-        return self._sum / self._weights if self._weights else None
+        """The weighted mean."""
+        return self._sum / self._total if self._total else None
 
 
 def _bin(value: float) -> float:

@@ -17,7 +17,6 @@ from quietgate.inspect.log.prefill import Prefill
 from quietgate.inspect.prefixes import message, stamp, unwrapped
 
 READY = b"The server is fired up and ready to roll"
-_STATUS = re.compile(rb'HTTP/\d\.\d" (\d{3})')
 _NCCL = re.compile(rb"sglang is using nccl==([\d.]+\d)")
 _RETRACTED = re.compile(rb"(?:Decode out of memory happened|KV cache pool is full\. Retract requests)")
 _RETRACTED_COUNT = re.compile(rb"#retracted[_-]reqs?: (\d+)")
@@ -40,7 +39,7 @@ class Server:
         self.decode = Decode()
         self.prefill = Prefill()
         self.watch = Watch()
-        self.statuses: Counter[int] = Counter()
+        self.statuses: Counter[bytes] = Counter()
         self.nccl_versions: list[str] = []
         self.version: str | None = None
         self.health_failures = 0
@@ -78,17 +77,18 @@ class Server:
         decode = decode + lines[after:] if others else decode
         last = len(lines) - 1 if after < len(lines) else -1
         prefill: list[bytes] = []
+        served: list[bytes] = []
         rest: list[tuple[int, bytes]] = []
-        for i, line in others:
+        last_prefill = -1
+        for entry in others:
+            line = entry[1]
             if b"Prefill batch" in line:
                 prefill.append(line)
-                last = max(last, i)
-                continue
-            if b' HTTP/1.1" ' in line:
-                self._access(line)
-                continue
-            if USERS_TEXT not in line:
-                rest.append((i, line))
+                last_prefill = entry[0]
+            elif b' HTTP/1.1" ' in line:
+                served.append(line)
+            elif USERS_TEXT not in line:
+                rest.append(entry)
         if decode:
             for columns in DECODE.read(decode):
                 self.decode.add(columns)
@@ -96,16 +96,12 @@ class Server:
         if prefill:
             for columns in PREFILL.read(prefill):
                 self.prefill.add(columns)
-        if last >= 0:
+        if served:
+            self.statuses.update([line.rpartition(b'" ')[2][:3] for line in served])
+        if (last := max(last, last_prefill)) >= 0:
             self._last_alive = block.number(last)
         if rest:
             self._others(block, rest)
-
-    def _access(self, line: bytes) -> None:
-        if b'" 200' in line:
-            self.statuses[200] += 1
-        elif found := _STATUS.search(line):
-            self.statuses[int(found[1])] += 1
 
     def _others(self, block: Block, rest: list[tuple[int, bytes]]) -> None:
         self.watch.see(block, rest)
@@ -182,6 +178,10 @@ class Server:
         """--speculative-num-draft-tokens, where the log tells."""
         value = (self.arguments or {}).get("speculative_num_draft_tokens")
         return value if isinstance(value, int) and value > 1 else None
+
+    def http_statuses(self) -> dict[str, int]:
+        """Answers by status code."""
+        return {k.decode(): v for k, v in sorted(self.statuses.items()) if k.isdigit()}
 
     @property
     def stopped(self) -> Failure | None:
