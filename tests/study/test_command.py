@@ -181,3 +181,11 @@ def test_several_processes_per_server(base):
     processes = study.resolved(study.reference)["processes"]
     assert [p["argv"][-2:] for p in processes] == [["--node-rank", "0"], ["--node-rank", "1"]]
     assert [p["env"]["X"] for p in processes] == ["0", "1"]
+
+
+def test_processes_on_one_machine_open_different_ports(base):
+    one = Study.from_config(base)
+    assert one.resolved(one.reference)["workflow_argv"][-2:] == ["--port", "{port}"]
+    base["server"]["nodes"] = [{"args": {"node-rank": 0}}, {"args": {"node-rank": 1}}]
+    two = Study.from_config(base)
+    assert two.resolved(two.reference)["workflow_argv"][-2:] == ["--port", "{node_port}"]

@@ -208,7 +208,9 @@ def _workflow_argv(config: dict[str, Any], flags: dict[str, Any]) -> list[str]:
     added: dict[str, Any] = {k: v for k, (v, _) in pins(config, flags).items()}
     if not _has(flags, "enable-metrics"):
         added["enable-metrics"] = True
-    return [*tokens(added), "--host", "127.0.0.1", "--port", "{port}"]
+    # Every process opens a port; on one machine no two may open the same. The first one's is `{port}`.
+    port = "{node_port}" if len(config["server"]["nodes"]) > 1 else "{port}"
+    return [*tokens(added), "--host", "127.0.0.1", "--port", port]
 
 
 def _workflow_env(config: dict[str, Any], study_env: dict[str, Any], basedir: str) -> dict[str, str]:
