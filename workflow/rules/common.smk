@@ -81,6 +81,8 @@ if not REVIEWER:
     STUDY = load_study()
     RESULTS = f"results/{STUDY.name}"
     EMBEDDED = command.is_embedded(STUDY.config)
+    PINS = sha256(f"{workflow.basedir}/{command.EMBEDDED_REQUIREMENTS}")
+    ENV_STAMP = f"{command.EMBEDDED_ENV}/pins-{PINS[:12]}"
     TINY_MODELS = command.uses_tiny_models(STUDY.config)
     LAUNCHES = {(x.cell.id, x.id): x for x in STUDY.launches}
     ORDER = {key: len(LAUNCHES) - i for i, key in enumerate(LAUNCHES)}

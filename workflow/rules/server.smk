@@ -4,7 +4,7 @@
 
 rule launch:
     input:
-        ancient(f"{command.EMBEDDED_ENV}/quietgate-env.json") if EMBEDDED else [],
+        ancient(ENV_STAMP) if EMBEDDED else [],
         ancient(f"{command.EMBEDDED_MODELS}/models.json") if TINY_MODELS else [],
     output:
         record=f"{HERE}/launch.json",

@@ -11,10 +11,11 @@ from quietgate.study.study import BASEDIR
 
 
 def server_env(stamp: str, log: str) -> None:
-    """Install SGLang for CPU into the folder of `stamp`."""
+    """Install SGLang for CPU into the folder of `stamp`, which is named after the pins."""
     build = Path(BASEDIR) / "workflow" / "embedded" / "build_env.py"
     pins = Path(BASEDIR) / command.EMBEDDED_REQUIREMENTS
     _run([sys.executable, str(build), str(Path(stamp).parent), "--requirements", str(pins)], log)
+    Path(stamp).touch()
 
 
 def tiny_models(stamp: str, log: str) -> None:
