@@ -13,7 +13,10 @@ def gate(cell: str, launch: str = "l1", **effective: Any) -> dict[str, Any]:
     return {"cell": cell, "launch": launch, "stages": [stage]}
 
 
-CONFIG = {"grid": {"axes": {"bs": {"flag": "cuda-graph-max-bs"}, "v": {"variable": "X"}}}}
+CONFIG = {
+    "server": {"speculative": {"args": {"speculative-attention-mode": "decode"}}},
+    "grid": {"axes": {"bs": {"flag": "cuda-graph-max-bs"}, "v": {"variable": "X"}}},
+}
 
 
 def test_only_undeclared_differences_are_drift() -> None:
@@ -40,6 +43,7 @@ def test_what_only_follows_speculation_is_told_not_refused() -> None:
         gate("c", speculative_algorithm="EAGLE3", disable_overlap_schedule=True, page_size=16),
     ]
     declared = declared_arguments(CONFIG)
+    assert "speculative_attention_mode" in declared
     assert [d["argument"] for d in drift(records, declared)] == ["page_size"]
     told = consequences(records, declared)
     assert [d["argument"] for d in told] == ["disable_overlap_schedule"]

@@ -70,8 +70,9 @@ _ABSENT = "(not reported)"
 
 
 def declared_arguments(config: Mapping[str, Any]) -> frozenset[str]:
-    """The effective arguments that a study's grid varies on purpose."""
-    names = set(BY_STEPS)
+    """The effective arguments that a study varies on purpose: its axes, and its speculative flags,
+    which are on no command line at 0 steps."""
+    names = set(BY_STEPS) | {canonical(flag) for flag in config["server"]["speculative"]["args"]}
     for axis in config["grid"]["axes"].values():
         if "flag" in axis:
             name = canonical(axis["flag"])
