@@ -1,7 +1,7 @@
 """The table of failures: which line means which class, and which lines are only consequences.
 
-A rule's rank says how much it explains. ROOT names a cause; SYMPTOM is what a cause looks like when
-nothing better is logged; CONSEQUENCE is what every death leaves behind; WEAK is a hint in prose or
+A rule's rank says how much it explains. ROOT names a cause; VAGUE names one in general terms, and a better
+line may stand elsewhere; SYMPTOM is what a cause looks like when nothing better is logged; CONSEQUENCE is what every death leaves behind; WEAK is a hint in prose or
 in a server that may well live on. Exceptions that no rule names stand between SYMPTOM and
 CONSEQUENCE, as class unknown. The first rule that matches a line decides it, so causes stand before
 what they cause: hardware before memory faults, /dev/shm before the NCCL error it makes.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-ROOT, SYMPTOM, GENERIC, CONSEQUENCE, WEAK = 0, 1, 2, 3, 4
+ROOT, VAGUE, SYMPTOM, GENERIC, CONSEQUENCE, WEAK = range(6)
 
 _P2P = "try a profile with NCCL_P2P_DISABLE=1, and one with NCCL_CUMEM_ENABLE=1 (SGLang sets it to 0 itself)"
 _KERNEL = "a kernel of this configuration is broken; CUDA_LAUNCH_BLOCKING=1 shows which"
@@ -228,7 +228,7 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
     ),
     (
         "graph_capture",
-        ROOT,
+        VAGUE,
         [
             (b"graph failed", rb"[Cc]apture \w* ?(?:cuda|CUDA) graph failed"),
             (b"raph capture", rb"[Gg]raph capture (?:failed|error)"),
@@ -254,6 +254,12 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
             (b"NCCL WARN", rb"NCCL WARN .*(?:[Ii]nvalid (?:usage|config|argument)|Cuda failure)"),
             (b"NCCL WARN", rb"NCCL WARN .*(?:[Nn]o socket interface|[Mm]ismatch|[Ff]ailed to)"),
             (b"NCCL WARN", rb"NCCL WARN .*[Cc]onnect(?:ion)? .*(?:refused|failed|reset)"),
+        ],
+    ),
+    (
+        "nccl_init",
+        VAGUE,
+        [
             b"ncclInvalidUsage",
             b"ncclInvalidArgument",
             b"ncclSystemError",
@@ -301,8 +307,6 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
         "unsupported",
         SYMPTOM,
         [
-            (b"ImportError: ", rb"(?:^|[\]:|] )ImportError: "),
-            (b"ModuleNotFoundError: ", rb"(?:^|[\]:|] )ModuleNotFoundError: "),
             (b": No module named", rb"python\S*: No module named"),
         ],
     ),

@@ -19,6 +19,8 @@ from quietgate.inspect.failure_rules import (
     ROOT,
     RULES,
     STAGES,
+    SYMPTOM,
+    VAGUE,
     WEAK,
     Rule,
 )
@@ -40,6 +42,7 @@ _EXCEPTION_MARKS = (b"Error", b"xception", b"Timeout", b"Interrupt", b"Exit", b"
 # --log-requests writes what users said, which may be about anything.
 USERS_TEXT = b": obj="
 READY = "The server is fired up"
+_TRAFFIC = (b"Decode batch", b"Prefill batch", b' HTTP/1.1" ', USERS_TEXT)
 _QUOTED = ("raise ", "assert ", "return ", "except ", 'File "')
 _MOMENT = re.compile(rb"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 _KEEP = 80  # lines of context kept before a block, to find an exception's place in the source
@@ -97,9 +100,7 @@ class Watch:
         """Take a block, or the given (index, line) of it that are not ordinary traffic."""
         if lines is None:
             lines = [
-                (i, line)
-                for i, line in enumerate(block.lines)
-                if b" batch" not in line and b' HTTP/1.1" ' not in line and USERS_TEXT not in line
+                (i, line) for i, line in enumerate(block.lines) if not any(mark in line for mark in _TRAFFIC)
             ]
         texts = [line for _, line in lines]
         self._order(texts)
@@ -139,10 +140,13 @@ class Watch:
             return
         if found := _EXCEPTION.match(text):
             place = self._place(texts, i)
-            failure = Failure("unknown", text[:_LONGEST_MESSAGE], number, place)
-            if found[1].endswith("KeyboardInterrupt"):
+            kind = found[1].rsplit(".", 1)[-1]
+            failure_class = "unsupported" if kind in ("ImportError", "ModuleNotFoundError") else "unknown"
+            failure = Failure(failure_class, text[:_LONGEST_MESSAGE], number, place, ADVICE[failure_class])
+            if kind == "KeyboardInterrupt":
                 self.stopped = self.stopped or _told("stopped_by_us", text, number)
-            elif self._marker is not None:
+                return
+            if self._marker is not None:
                 self._after_marker = self._after_marker or failure
             self._first_generic = self._first_generic or failure
         elif "hit an exception" in text:
@@ -195,8 +199,13 @@ class Watch:
         generic = self._after_marker or self._first_generic or self._marker
         if self.stopped is not None and (generic is None or _later(generic, self.stopped)):
             return self.stopped
-        for rank in sorted(r for r in self._best if r < GENERIC):
-            return self._best[rank]
+        if (vague := self._best.get(VAGUE)) is not None:
+            return vague
+        symptom = self._best.get(SYMPTOM)
+        # A scheduler's own exception explains the symptoms that follow it.
+        hit = self._after_marker
+        if symptom is not None and not (hit is not None and _later(symptom, hit)):
+            return symptom
         if generic is not None:
             return generic
         for rank in sorted(self._best):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -51,15 +52,22 @@ def _parsed(text: str, opening: int) -> dict[str, Any] | None:
 
 def _literal(text: str) -> Any:
     try:
-        return ast.literal_eval(text)
+        return _plain(ast.literal_eval(text), text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        pass
-    try:
-        return float(text)  # inf and nan are no literals
-    except ValueError:
         pass
     enum = re.fullmatch(r"<\w+(?:\.\w+)*: (.+)>", text)
     return _literal(enum[1]) if enum else text
+
+
+def _plain(value: Any, text: str) -> Any:
+    """A literal as JSON can hold it; what JSON has no form for (infinity, bytes, sets) stays text."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v, str(v)) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v, str(v)) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return text
+    return value if value is None or isinstance(value, str | int | float) else text
 
 
 def _balanced(text: str, opening: int) -> str | None:

@@ -1,0 +1,267 @@
+"""What a log tells of a server: ready, arguments, several boots, ranks, pauses, acceptance, plausibility."""
+
+# ruff: noqa: E501 - log lines stand as servers write them
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quietgate.inspect import log
+from quietgate.inspect.log import arguments
+from quietgate.inspect.log.accept_rate import WITH_BONUS, WITHOUT_BONUS, AcceptRate
+
+READY = "[2026-11-29 12:01:00] The server is fired up and ready to roll!\n"
+
+
+def read(tmp_path: Path, text: str) -> dict:
+    path = tmp_path / "server.log"
+    path.write_text(text)
+    return log.read(path)
+
+
+def boot(clock: str = "12:00:00", more: str = "") -> str:
+    return (
+        f"[2026-11-29 {clock}] server_args=ServerArgs(model_path='m', tp_size=2, node_rank=0, nnodes=1{more})\n"
+        f"[2026-11-29 {clock} TP0] Load weight begin. avail mem=70.00 GB\n"
+    )
+
+
+def decode(
+    rate: float, *, clock: str = "12:02:00", ranks: str = "", running: int = 1, accept: str = ""
+) -> str:
+    return (
+        f"[2026-11-29 {clock}{ranks}] Decode batch, #running-req: {running}, #token: 100, token usage: 0.10, "
+        f"{accept}cuda graph: True, gen throughput (token/s): {rate:.2f}, #queue-req: 0\n"
+    )
+
+
+def clocks(count: int, every_s: int = 1, start_s: int = 43200) -> list[str]:
+    return [
+        f"{s // 3600:02d}:{s // 60 % 60:02d}:{s % 60:02d}"
+        for s in range(start_s, start_s + count * every_s, every_s)
+    ]
+
+
+def test_uvicorn_up_is_not_ready(tmp_path):
+    up = boot() + "[2026-11-29 12:00:30] INFO:     Application startup complete.\n"
+    assert not read(tmp_path, up)["ready"]
+    told = read(tmp_path, up + READY)
+    assert (told["ready"], told["ready_line"], told["seconds_to_ready"]) == (True, 4, 60.0)
+
+
+def test_several_boots_the_last_decides(tmp_path):
+    crash = "[2026-11-29 12:00:20 TP0] Scheduler hit an exception: Traceback (most recent call last):\nValueError: odd\n"
+    told = read(tmp_path, boot() + crash + boot("13:00:00") + READY + decode(50.0) * 3)
+    assert told["boots"] == 2
+    assert told["ready"]
+    assert told["failure"] is None
+    first, second = told["servers"]
+    assert first["failure"]["class"] == "unknown"
+    assert not first["ready"]
+    assert (second["first_line"], second["ready_line"]) == (5, 7)
+    told = read(tmp_path, boot() + READY + decode(50.0) * 3 + boot("13:00:00") + crash)
+    assert not told["ready"]
+    assert told["failure"]["class"] == "unknown"
+    assert told["decode"]["lines"] == 3
+
+
+def test_another_nodes_arguments_are_no_boot(tmp_path):
+    node = "[2026-11-29 12:00:05] server_args=ServerArgs(model_path='m', tp_size=2, node_rank=1, nnodes=2)\n"
+    assert read(tmp_path, boot() + node + READY)["boots"] == 1
+
+
+def test_pipeline_ranks_repeat_a_batch(tmp_path):
+    text = "".join(decode(200.0 + p, ranks=f" PP{p}", clock=c) for c in clocks(10) for p in range(4))
+    told = read(tmp_path, text)["decode"]
+    assert told["lines"] == 40
+    assert told["server_throughput_mean"] == pytest.approx(200.0)
+    assert told["gen_throughput_mean"] == pytest.approx(201.5)
+
+
+@pytest.mark.parametrize("rounds", [1, 30])
+def test_data_ranks_add_up(tmp_path, rounds):
+    text = "".join(
+        decode(100.0 + d, ranks=f" DP{d} TP{d * 4}", clock=c) for c in clocks(rounds) for d in range(4)
+    )
+    told = read(tmp_path, text)
+    assert told["decode"]["server_throughput_mean"] == pytest.approx(406.0)
+    assert told["decode"]["data_ranks"] == [0, 1, 2, 3]
+    text = "".join(decode(100.0, ranks=f" DP{d}", clock=c) for c in clocks(rounds) for d in (0, 1, 3))
+    assert any("DP2" in note for note in read(tmp_path, text)["notes"])
+
+
+def test_the_first_line_after_a_pause_counts_the_pause(tmp_path):
+    lines = [decode(2.0, clock="12:00:00")]
+    lines += [decode(100.0 + i % 3, clock=c) for i, c in enumerate(clocks(40, 1, 43201))]
+    lines += [decode(3.0, clock="12:05:00")]
+    lines += [decode(100.0 + i % 3, clock=c) for i, c in enumerate(clocks(40, 1, 43501))]
+    told = read(tmp_path, "".join(lines))["decode"]
+    assert told["lines_after_pause"] == 2
+    assert told["gen_throughput_mean_busy"] == pytest.approx(101.0, abs=0.1)
+    assert told["gen_throughput_mean"] < told["gen_throughput_mean_busy"]
+
+
+def test_fewer_requests_are_no_pause(tmp_path):
+    text = "".join(decode(800.0, clock=c, running=8) for c in clocks(20))
+    text += "".join(decode(100.0, clock=c, running=1) for c in clocks(20, 1, 43220))
+    assert read(tmp_path, text)["decode"]["lines_after_pause"] == 0
+
+
+def test_slow_throughout_is_not_a_cold_first_line(tmp_path):
+    told = read(tmp_path, "".join(decode(0.6 + i % 2 / 10, clock=c) for i, c in enumerate(clocks(12, 60))))
+    assert told["decode"]["lines_after_pause"] == 0
+    assert not told["plausible"]
+    assert "throughout" in told["problems"][0]
+
+
+def test_a_full_kv_pool_is_named(tmp_path):
+    told = read(tmp_path, decode(30.0).replace("0.10", "0.95") * 5 + decode(30.0) * 5)
+    assert "5 of 10" in told["problems"][0]
+
+
+def test_retractions_count_once_for_all_ranks(tmp_path):
+    text = "".join(
+        f"[2026-11-29 12:00:{s:02d} TP{t}] Decode out of memory happened. #retracted_reqs: 2, "
+        f"#new_token_ratio: 0.10 -> 0.2{s}\n"
+        for s in range(3)
+        for t in range(8)
+    )
+    told = read(tmp_path, decode(30.0) * 4 + text)
+    assert told["retractions"] == {"events": 3, "requests": 6}
+    assert told["failure"] is None
+
+
+def test_a_stop_by_us_is_no_crash(tmp_path):
+    tail = (
+        "[2026-11-29 12:17:43] SIGTERM received. signum=None frame=None. Draining requests and shutting down...\n"
+        "[2026-11-29 12:17:43] Subprocess detokenizer (pid=3) crashed with exit code -15. Triggering SIGQUIT ...\n"
+        "[2026-11-29 12:17:43] SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n"
+    )
+    told = read(tmp_path, boot() + READY + decode(50.0) * 3 + tail)
+    assert told["failure"] is None
+    assert told["stopped"]["line"] == 7
+
+
+def test_what_a_living_server_survived_is_no_failure(tmp_path):
+    sick = "[2026-11-29 12:03:00] Health check failed. Server couldn't get a response from detokenizer for 20 s\n"
+    told = read(tmp_path, boot() + READY + sick + decode(50.0) * 6)
+    assert told["failure"] is None
+    assert "health checks" in told["notes"][0]
+    assert read(tmp_path, boot() + READY + decode(50.0) * 6 + sick)["failure"]["class"] == "hang"
+
+
+def test_numbers_of_a_failed_server_are_partial(tmp_path):
+    told = read(
+        tmp_path,
+        boot()
+        + READY
+        + decode(50.0) * 6
+        + "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n",
+    )
+    assert told["failure"]["class"] == "illegal_access"
+    assert any("partial" in problem for problem in told["problems"])
+
+
+def test_what_users_say_is_no_failure(tmp_path):
+    said = (
+        "[2026-11-29 12:02:00] Receive: obj=GenerateReqInput(text='CUDA out of memory. Segmentation fault')\n"
+    )
+    assert read(tmp_path, boot() + READY + said)["failure"] is None
+
+
+def test_http_answers_are_counted(tmp_path):
+    ok = '[2026-11-29 12:02:00] INFO:     127.0.0.1:5 - "POST /generate HTTP/1.1" 200 OK\n'
+    told = read(tmp_path, READY + ok * 3 + ok.replace("200 OK", "400 Bad Request"))
+    assert told["http_statuses"] == {"200": 3, "400": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x] server_args=ServerArgs(model_path='/a (b), c', tp_size=8, api_key=None, rate=inf, bs=[1, 2], at=(1, 1e999), "
+        "mode=<Mode.FAST: 'fast'>, override='{\"a\": [1, {}]}', obj=<object at 0x7f>, on=True)",
+        "[x] server_args={'model_path': '/a (b), c', 'tp_size': 8, 'api_key': None, 'rate': inf, 'bs': [1, 2], 'at': (1, 1e999), "
+        "'mode': <Mode.FAST: 'fast'>, 'override': '{\"a\": [1, {}]}', 'obj': <object at 0x7f>, 'on': True}",
+    ],
+)
+def test_arguments_as_repr_and_as_dict(text):
+    told = arguments.parse(text)
+    assert told == {
+        "model_path": "/a (b), c",
+        "tp_size": 8,
+        "api_key": None,
+        "rate": "inf",
+        "bs": [1, 2],
+        "at": [1, "inf"],
+        "mode": "fast",
+        "override": '{"a": [1, {}]}',
+        "obj": "<object at 0x7f>",
+        "on": True,
+    }
+    for cut in (len(text) - 1, len(text) - 20, 40):
+        assert arguments.parse(text[:cut]) is None
+
+
+def test_cut_arguments_are_null_and_said_so(tmp_path):
+    told = read(tmp_path, "[2026-11-29 12:00:00] server_args=ServerArgs(model_path='m', tp_si\n" + READY)
+    assert told["server_args"] is None
+    assert "cut" in told["notes"][0]
+    assert told["boots"] == 1
+
+
+def pairs(tokens: int, shift: int) -> AcceptRate:
+    rate = AcceptRate()
+    lengths = [1.0 + (tokens - 1) * i / 20 for i in range(1, 20)]
+    rate.add(
+        [f"{a:.2f}".encode() for a in lengths],
+        [f"{(a - shift) / (tokens - shift):.2f}".encode() for a in lengths],
+    )
+    return rate
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 4, 6, 8, 16])
+@pytest.mark.parametrize("known", [True, False])
+def test_both_meanings_of_accept_rate(tokens, known):
+    given = tokens if known else None
+    assert pairs(tokens, 0).definition(given) == WITH_BONUS
+    assert pairs(tokens, 1).definition(given) == WITHOUT_BONUS
+
+
+def test_an_accept_rate_that_fits_neither_or_both_is_left_out(tmp_path):
+    accept = "accept len: 2.00, accept rate: 0.50, "
+    told = read(tmp_path, decode(50.0, accept=accept) * 4)
+    assert told["decode"]["accept_rate_mean"] is None
+    assert told["decode"]["accept_length_mean"] == 2.0
+    told = read(tmp_path, boot(more=", speculative_num_draft_tokens=3") + decode(50.0, accept=accept) * 4)
+    assert told["decode"]["accept_rate_mean"] == 0.5
+    assert told["decode"]["accept_rate_definition"] == WITHOUT_BONUS
+
+
+def test_servers_with_different_meanings_are_not_mixed(tmp_path):
+    old = "".join(
+        decode(50.0, accept=f"accept len: {a:.2f}, accept rate: {a / 4:.2f}, ") for a in (1.5, 2.1, 3.3)
+    )
+    new = "".join(
+        decode(50.0, accept=f"accept len: {a:.2f}, accept rate: {(a - 1) / 3:.2f}, ") for a in (1.5, 2.1, 3.3)
+    )
+    told = read(tmp_path, boot() + READY + old + boot("13:00:00") + READY + new)
+    assert told["decode"]["accept_rate_mean"] is None
+    assert [s["decode"]["accept_rate_definition"] for s in told["servers"]] == [WITH_BONUS, WITHOUT_BONUS]
+    assert "several meanings" in told["notes"][0]
+
+
+def test_a_large_log_in_little_memory(tmp_path):
+    import tracemalloc
+
+    path = tmp_path / "large.log"
+    piece = "".join(decode(100 + i / 7, clock=c) for i, c in enumerate(clocks(2000))).encode()
+    with path.open("wb") as f:
+        for _ in range(30):
+            f.write(piece)
+    tracemalloc.start()
+    told = log.read(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert told["decode"]["lines"] == 60_000
+    assert peak < 12 << 20
