@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from quietgate.files import digest, source_digest
 from quietgate.study.study import Cell, Launch, Study
@@ -58,10 +59,16 @@ def stage_digest(study: Study, cell: Cell, stage: Stage) -> str:
         case "benchmark" | "capture":
             return digests[stage.name]
         case "extract":
-            layer = source_digest(_PACKAGE / "inspect", _PACKAGE / "analyse" / "profile.py")
-            return digest(digests["benchmark"], digests["capture"], study.config["capture"], layer)
+            return profile_digest(digests, study.config["capture"])
         case _:
             return digests["server"]
+
+
+def profile_digest(digests: dict[str, str], capture: dict[str, Any]) -> str:
+    """What a profile depends on: the records it is extracted from and the readers' own sources."""
+    analyse = _PACKAGE / "analyse"
+    layer = source_digest(_PACKAGE / "inspect", analyse / "profile.py", analyse / "time_sources.py")
+    return digest(digests["benchmark"], digests["capture"], capture, layer)
 
 
 def tables_digest(study: Study) -> str:

@@ -1,0 +1,52 @@
+"""Launches that were measured by other code, libraries, drivers or servers than the rest of their table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from quietgate.analyse.launch_records import LaunchRecords
+
+
+def problems(launches: Sequence[LaunchRecords]) -> Iterator[str]:
+    """One line per version that is not the same in every measured launch."""
+    seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    where: dict[tuple[str, str], str] = {}
+    for found in launches:
+        if found.passed("benchmark") is None:
+            continue
+        for what, value in facts(found).items():
+            seen[what][value] += 1
+            where.setdefault((what, value), f"{found.cell['id']} {found.launch}")
+    for what, values in seen.items():
+        if len(values) > 1:
+            told = ", ".join(
+                f"{value} ({n} launches, first {where[what, value]})" for value, n in values.most_common(4)
+            )
+            yield f"launches of different versions in one table: {what}: {told}"
+
+
+def facts(found: LaunchRecords) -> dict[str, str]:
+    """Versions that a launch was measured with: code, libraries, driver, GPUs, SGLang, NCCL."""
+    launch = found.records.get("launch") or {}
+    out = {name: str(v) for name, v in sorted((launch.get("versions") or {}).items())}
+    out["driver"] = str(launch.get("driver"))
+    out["GPUs"] = json.dumps(sorted(str(g.get("name")) for g in launch.get("gpus") or []))
+    out |= server_facts(found.gates.get(found.instance or "") or found.records.get("gate") or {})
+    return out
+
+
+def server_facts(gate: Mapping[str, Any]) -> dict[str, str]:
+    """SGLang's and NCCL's own versions, as the gate saw them."""
+    out = {}
+    for stage in gate.get("stages") or []:
+        evidence = stage.get("evidence")
+        if not isinstance(evidence, dict):
+            continue
+        if stage["name"] == "arguments" and isinstance(evidence.get("version"), str):
+            out["SGLang"] = evidence["version"]
+        if stage["name"] == "nccl" and isinstance(evidence.get("library"), str):
+            out["NCCL"] = evidence["library"]
+    return out
