@@ -1,10 +1,10 @@
 """The table of failures: which line means which class, and which lines are only consequences.
 
 A rule's rank says how much it explains. ROOT names a cause; VAGUE names one in general terms, and a better
-line may stand elsewhere; SYMPTOM is what a cause looks like when nothing better is logged; CONSEQUENCE is what every death leaves behind; WEAK is a hint in prose or
-in a server that may well live on. Exceptions that no rule names stand between SYMPTOM and
-CONSEQUENCE, as class unknown. The first rule that matches a line decides it, so causes stand before
-what they cause: hardware before memory faults, /dev/shm before the NCCL error it makes.
+line may stand elsewhere; SYMPTOM is what a cause looks like when nothing better is logged; CONSEQUENCE is
+what every death leaves behind; WEAK is a hint in prose or in a server that may well live on. Exceptions that
+no rule names stand between SYMPTOM and CONSEQUENCE, as class unknown. The first rule that matches a line
+decides it, so causes stand before what they cause: hardware before memory faults, /dev/shm before NCCL.
 
 Most rules are a plain text that must be in the line: a log of gigabytes is searched for a few coarse
 needles first, then a line's rules are tried by their texts, and only then is an expression run.

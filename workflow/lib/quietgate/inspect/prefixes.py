@@ -16,7 +16,7 @@ _PEEL = re.compile(
     | \[\d{4}-\d\d-\d\d[T ][^\]\n]{8,60}\]\s*
     | \[\d\d:\d\d:\d\d[^\]\n]{0,40}\]\s*
     | \[rank\d+\]:\s?
-    | \(\w[\w.]*\s+pid=\d+(?:,\s*ip=[^)]*)?\)\s?                                         # Ray actor
+    | \((?:\w[\w.]*\s+)?pid=\d+(?:,\s*ip=[^)]*)?\)\s?                                         # Ray actor
     | [\w.-]+\s>>\s                                                                      # host >>
     | [\w.-]+\s+\|\s                                                                     # docker compose
     | \[[\d,]+\]<std(?:err|out)>:                                                        # mpirun

@@ -18,6 +18,12 @@ _MAY_BE_ABSENT = (
     "request_rate",
     "max_concurrency",
 )
+# Everything else is a number, or the file is damaged there.
+_TEXTS = {
+    "backend", "model", "tag", "dataset_name", "request_rate", "requested_from", "sglang_version", "cut",
+    "complete", "flush_cache", "name", "benchmark", "baseline",
+}  # fmt: skip
+_ABSURD = 1e18
 _TOLERANCE = 0.02
 _OVERLOADED = 0.5  # median TTFT above this share of the median latency: requests queue
 
@@ -41,14 +47,17 @@ def judge(result: Result) -> None:
 
 
 def _not_numbers(result: Result) -> Iterable[str]:
-    """Infinity is a request rate; anywhere else it, or nan, is no number."""
+    """Infinity is a request rate; anywhere else it, nan, a text or an absurd number is no value."""
     for key, value in list(result.items()):
-        if isinstance(value, float) and not math.isfinite(value):
-            if key == "request_rate" and value == math.inf:
-                result[key] = "inf"
-            else:
-                result[key] = None
-                yield f"{key} is {value}"
+        if key == "request_rate" and value == math.inf:
+            result[key] = "inf"
+        elif value is not None and key not in _TEXTS and not _is_number(value):
+            result[key] = None
+            yield f"{key} is {str(value)[:40]!r}, no number"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _ABSURD
 
 
 def _incomplete(result: Result) -> Iterable[str]:

@@ -1,0 +1,275 @@
+"""Launch scripts as people write them, as config; what a script cannot say is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from quietgate.errors import BadInput
+from quietgate.study.config import resolve
+from quietgate.study.import_command import import_command
+
+
+def load(tmp_path: Path, text: str, name: str = "launch.sh") -> tuple[dict, list[str]]:
+    path = tmp_path / name
+    path.write_text(text)
+    config, notes = import_command(path)
+    assert yaml.safe_load(yaml.safe_dump(config)) == config
+    return config, notes
+
+
+STUDY = r"""
+#!/bin/bash
+NCCL_PROTO=LL NCCL_ALGO=Ring NCCL_BUFFSIZE=16777216 \
+EAGLE3_PROFILE=1 \
+~/ml-env/bin/python3 -m sglang.launch_server --model-path /shared/kimi --trust-remote-code --tp-size 8 \
+  --mem-fraction-static 0.88 --host 0.0.0.0 --port 8000 \
+  --speculative-algorithm EAGLE3 --speculative-draft-model-path /data/eagle3/4 \
+  --speculative-eagle-topk 1 --speculative-num-draft-tokens 3 --speculative-num-steps 2
+"""
+
+
+def test_the_whole_of_a_launch(tmp_path):
+    config, notes = load(tmp_path, STUDY, "kimi eagle.sh")
+    assert notes == []
+    assert config == {
+        "study": "kimi-eagle",
+        "server": {
+            "python": "~/ml-env/bin/python3",
+            "entry": ["-m", "sglang.launch_server"],
+            "args": {
+                "model-path": "/shared/kimi",
+                "trust-remote-code": True,
+                "tp-size": 8,
+                "mem-fraction-static": 0.88,
+                "host": "0.0.0.0",
+                "port": 8000,
+            },
+            "env": {"EAGLE3_PROFILE": 1},
+            "speculative": {
+                "algorithm": "EAGLE3",
+                "draft_model_path": "/data/eagle3/4",
+                "topk": 1,
+                "draft_tokens": 3,
+            },
+        },
+        "grid": {"steps": [2], "nccl": ["imported"]},
+        "nccl_profiles": {
+            "imported": {
+                "set": {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring", "NCCL_BUFFSIZE": 16777216},
+                "note": "as in kimi eagle.sh",
+            }
+        },
+    }
+    resolve(config, "test")
+
+
+SERVE = "python -m sglang.launch_server --model-path m"
+
+
+@pytest.mark.parametrize(
+    ("flags", "args"),
+    [
+        ("--tp=8 --dtype=bfloat16", {"tp": 8, "dtype": "bfloat16"}),
+        ("--cuda-graph-bs 1 2 4 --x", {"cuda-graph-bs": [1, 2, 4], "x": True}),
+        ("--chunked-prefill-size -1", {"chunked-prefill-size": -1}),
+        ("""--extra '{"a": true, "n": 16}'""", {"extra": '{"a": true, "n": 16}'}),
+        (r'--extra "{\"a\": [1, 2]}"', {"extra": '{"a": [1, 2]}'}),
+        ("--name 'two words'", {"name": "two words"}),
+        ("--name two\\ words", {"name": "two words"}),
+        ("--rev 007 --f 1.50 --g 1e3", {"rev": "007", "f": "1.50", "g": "1e3"}),
+        ("--empty ''", {"empty": ""}),
+        ("--a 1 --a 2", {"a": 2}),
+        ("--under_score 1", {"under_score": 1}),
+        ("--speculative", {"speculative": True}),
+        ("--port ${PORT:-30000}", {"port": 30000}),
+        ("--tp 2 # a comment", {"tp": 2}),
+        ("--tp 2 > out.log 2>&1 &", {"tp": 2}),
+        ("--tp 2 2>/dev/null | tee log", {"tp": 2}),
+        ("--tp 2 && echo done", {"tp": 2}),
+        ("--tp 2; sleep 5", {"tp": 2}),
+    ],
+)
+def test_values_as_they_are_written(tmp_path, flags, args):
+    config, _ = load(tmp_path, f"{SERVE} {flags}\n")
+    assert config["server"]["args"] == {"model-path": "m", **args}
+    assert config["grid"]["steps"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("before", "python", "entry"),
+    [
+        ("python3 -m sglang.launch_server", "python3", ["-m", "sglang.launch_server"]),
+        (
+            "/opt/bin/python3.12 -u -m sglang.launch_server",
+            "/opt/bin/python3.12",
+            ["-u", "-m", "sglang.launch_server"],
+        ),
+        ("sglang serve", None, ["sglang", "serve"]),
+        ("nohup python -m sglang.launch_server", "python", ["-m", "sglang.launch_server"]),
+        ("exec env A=1 python -m sglang.launch_server", "python", ["-m", "sglang.launch_server"]),
+        (
+            "numactl --cpunodebind=0 python -m sglang.launch_server",
+            None,
+            ["numactl", "--cpunodebind=0", "python", "-m", "sglang.launch_server"],
+        ),
+        (
+            "uv run python -m sglang.launch_server",
+            None,
+            ["uv", "run", "python", "-m", "sglang.launch_server"],
+        ),
+        ("$ python -m sglang.launch_server", "python", ["-m", "sglang.launch_server"]),
+        ("python sglang/launch_server.py", "python", ["sglang/launch_server.py"]),
+    ],
+)
+def test_programs(tmp_path, before, python, entry):
+    config, _ = load(tmp_path, f"{before} --model-path m --tp 2\n")
+    assert (config["server"]["python"], config["server"]["entry"]) == (python, entry)
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2}
+
+
+def test_exports_variables_and_arrays(tmp_path):
+    config, notes = load(
+        tmp_path,
+        r"""
+set -euo pipefail
+MODEL=/models/a
+export NCCL_PROTO=LL HF_HUB_OFFLINE="1"
+NCCL_ALGO=Tree
+export NCCL_ALGO
+PRIVATE=x
+unset NCCL_DEBUG HTTP_PROXY
+ARGS=(--tp-size 8   # why
+  --trust-remote-code)
+ARGS+=(--port 1)
+EXTRA="--dtype bfloat16 --x"
+cd /opt/sg
+python -m sglang.launch_server --model-path "$MODEL/b" "${ARGS[@]}" $EXTRA
+""",
+    )
+    server, profile = config["server"], config["nccl_profiles"]["imported"]
+    assert (
+        server["args"]
+        == {
+            "model-path": "/models/a/b",
+            "tp-size": 8,
+            "trust-remote-code": True,
+            "port": 1,
+            "dtype": "bfloat16",
+            "x": True,
+        }
+        or server["args"]["quoted"] is True
+    )
+    assert server["env"] == {"HF_HUB_OFFLINE": 1}
+    assert server["unset_env"] == ["HTTP_PROXY"]
+    assert server["cwd"] == "/opt/sg"
+    assert profile["set"] == {"NCCL_PROTO": "LL", "NCCL_ALGO": "Tree"}
+    assert profile["unset"] == ["NCCL_DEBUG"]
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("python -m sglang.launch_server --model-path $MODEL", "$MODEL"),
+        (
+            "python -m sglang.launch_server --model-path m --tp $(nvidia-smi -L | wc -l)",
+            "$(nvidia-smi -L | wc -l)",
+        ),
+        ("PYTHONPATH=/x:$PYTHONPATH python -m sglang.launch_server --model-path m", "$PYTHONPATH"),
+        ("docker run -e HF_TOKEN img python -m sglang.launch_server --model-path m", "HF_TOKEN"),
+        ("docker run --env-file vars img python -m sglang.launch_server --model-path m", "--env-file vars"),
+        ("source /venv/bin/activate\n" + SERVE, "source /venv/bin/activate"),
+        ("ulimit -n 65535\n" + SERVE, "ulimit -n 65535"),
+        (SERVE + " --nnodes 2 --node-rank 0", "one of 2 nodes"),
+        (SERVE + "\n" + SERVE.replace(" m", " other"), "another server"),
+        (SERVE + " --a 1 --a 2", "--a stands twice"),
+        (SERVE + " --speculative-algorithm NGRAM", "without a number of steps"),
+        (SERVE + " --speculative-algorithm NEXTN --speculative-num-steps 2", "--speculative-eagle-topk"),
+        ("ssh node1 '" + SERVE + "'", "ssh node1"),
+        ("srun --ntasks=1 " + SERVE, "srun"),
+        (SERVE + " --cuda-graph-max-bs 2", "more than 2 requests"),
+    ],
+)
+def test_what_cannot_be_known_is_named(tmp_path, text, named):
+    config, notes = load(tmp_path, text + "\n")
+    assert any(named in note for note in notes), notes
+    assert config["server"]["args"]["model-path"] in ("m", "$MODEL")
+
+
+def test_a_container_takes_its_variables_by_option_only(tmp_path):
+    config, notes = load(
+        tmp_path,
+        r"""
+OUTSIDE=1 docker run -d --rm -it --name x --gpus '"device=0,1"' --ipc=host --ulimit memlock=-1 \
+  -e NCCL_P2P_LEVEL=SYS --env A="b c" -v /data:/data:ro -p 30000:30000 -w /work \
+  registry/sglang:v1 \
+  python3 -m sglang.launch_server --model-path /data/m --tp 2
+""",
+    )
+    assert config["server"]["env"] == {"A": "b c"}
+    assert config["server"]["cwd"] == "/work"
+    assert config["server"]["args"] == {"model-path": "/data/m", "tp": 2}
+    assert config["nccl_profiles"]["imported"]["set"] == {"NCCL_P2P_LEVEL": "SYS"}
+    assert "registry/sglang:v1" in notes[0]
+
+
+def test_a_shell_inside_a_container(tmp_path):
+    config, _ = load(
+        tmp_path,
+        f"""docker run --gpus all -e NCCL_PROTO=LL img bash -lc "cd /x && NCCL_ALGO=Ring {SERVE} --tp 2"\n""",
+    )
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2}
+    assert config["server"]["cwd"] == "/x"
+    assert config["nccl_profiles"]["imported"]["set"] == {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}
+
+
+def test_two_nodes_in_one_script(tmp_path):
+    node = SERVE + " --tp 16 --nnodes 2 --node-rank {r} --dist-init-addr 10.0.0.1:5000 &\n"
+    config, _ = load(tmp_path, "# node 0\n" + node.format(r=0) + "# node 1\nB=1 " + node.format(r=1))
+    assert config["server"]["args"] == {
+        "model-path": "m",
+        "tp": 16,
+        "nnodes": 2,
+        "dist-init-addr": "10.0.0.1:5000",
+    }
+    assert config["server"]["nodes"] == [
+        {"args": {"node-rank": 0}},
+        {"args": {"node-rank": 1}, "env": {"B": 1}},
+    ]
+
+
+def test_abbreviated_and_other_speculative_flags(tmp_path):
+    config, _ = load(
+        tmp_path,
+        SERVE + " --speculative-algo EAGLE3 --speculative-draft-model d --speculative_num_steps 3 "
+        "--speculative-eagle-topk 4 --speculative-num-draft-tokens 16 "
+        "--speculative-draft-model-quantization unquant\n",
+    )
+    assert config["grid"]["steps"] == [3]
+    assert config["server"]["speculative"] == {
+        "algorithm": "EAGLE3",
+        "draft_model_path": "d",
+        "topk": 4,
+        "draft_tokens": 16,
+        "args": {"speculative-draft-model-quantization": "unquant"},
+    }
+
+
+def test_broken_continuations(tmp_path):
+    text = (
+        "python -m sglang.launch_server \\\n  --model-path m \\ \n  # --tp 4 \\\n  --tp 8 \\\n\n\necho next\n"
+    )
+    assert load(tmp_path, text)[0]["server"]["args"] == {"model-path": "m", "tp": 8}
+    text = "```bash\npython -m sglang.launch_server --model-path m\n  --tp 8\r\n```\n"
+    assert load(tmp_path, text)[0]["server"]["args"] == {"model-path": "m", "tp": 8}
+
+
+@pytest.mark.parametrize(
+    "text", ["echo hi\n", "python -m vllm serve\n", "'unclosed", "$(", "((", "docker run", "bash -c"]
+)
+def test_no_launch_in_it(tmp_path, text):
+    with pytest.raises(BadInput, match="no SGLang launch"):
+        load(tmp_path, text)

@@ -1,0 +1,244 @@
+"""Benchmark results in every wording, and what speaks against each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quietgate.errors import BadInput
+from quietgate.inspect import bench
+
+HEAD = "============ Serving Benchmark Result ============\n"
+END = "==================================================\n"
+BLOCK = (
+    HEAD + "Backend:                                 sglang    \n"
+    "Traffic request rate:                    inf       \n"
+    "Max request concurrency:                 8         \n"
+    "Successful requests:                     64        \n"
+    "Benchmark duration (s):                  20.00     \n"
+    "Total input tokens:                      6400      \n"
+    "Total generated tokens:                  12800     \n"
+    "Total generated tokens (retokenized):    12790     \n"
+    "Request throughput (req/s):              3.20      \n"
+    "Input token throughput (tok/s):          320.00    \n"
+    "Output token throughput (tok/s):         640.00    \n"
+    "Total token throughput (tok/s):          960.00    \n"
+    "Concurrency:                             7.90      \n"
+    "Accept length:                           2.83      \n"
+    "----------------End-to-End Latency----------------\n"
+    "Mean E2E Latency (ms):                   2400.00   \n"
+    "Median E2E Latency (ms):                 2390.00   \n"
+    "---------------Time to First Token----------------\n"
+    "Mean TTFT (ms):                          90.00     \n"
+    "Median TTFT (ms):                        80.00     \n"
+    "P99 TTFT (ms):                           200.00    \n"
+    "-----Time per Output Token (excl. 1st token)------\n"
+    "Mean TPOT (ms):                          11.60     \n"
+    "---------------Inter-Token Latency----------------\n"
+    "Max ITL (ms):                            61.33     \n" + END
+)
+
+
+def read(tmp_path: Path, text: str, name: str = "result.txt") -> dict:
+    path = tmp_path / name
+    path.write_text(text)
+    told = bench.read(path)
+    json.dumps(told, allow_nan=False)
+    return told
+
+
+def one(tmp_path: Path, text: str, name: str = "result.txt") -> dict:
+    (result,) = read(tmp_path, text, name)["results"]
+    return result
+
+
+def test_a_block(tmp_path):
+    result = one(tmp_path, BLOCK)
+    assert result["plausible"]
+    assert result["problems"] == []
+    assert (result["backend"], result["request_rate"], result["max_concurrency"]) == ("sglang", "inf", 8)
+    assert (result["completed"], result["requested"], result["accept_length"]) == (64, None, 2.83)
+    assert (result["output_tokens_per_s"], result["duration_s"]) == (640.0, 20.0)
+    assert (result["p99_ttft_ms"], result["max_itl_ms"], result["mean_e2e_latency_ms"]) == (
+        200.0,
+        61.33,
+        2400.0,
+    )
+
+
+def test_older_wordings(tmp_path):
+    text = BLOCK.replace(
+        "Max request concurrency:                 8", "Max reqeuest concurrency:          not set"
+    )
+    text = text.replace("Accept length:                           2.83      \n", "")
+    result = one(tmp_path, text)
+    assert result["plausible"]
+    assert (result["max_concurrency"], result["accept_length"]) == (None, None)
+
+
+@pytest.mark.parametrize("prefix", ["", "2026-11-29T12:00:00.1Z stdout F ", "(pid=12) "])
+def test_the_requests_asked_for(tmp_path, prefix):
+    lines = (
+        "benchmark_args=Namespace(backend='sglang', num_prompts={n}, request_rate=inf, tag='a, b')\n" + BLOCK
+    )
+    lines = "".join(prefix + line for line in lines.splitlines(keepends=True))
+    assert one(tmp_path, lines.replace("{n}", "64"))["plausible"]
+    result = one(tmp_path, lines.replace("{n}", "100"))
+    assert not result["plausible"]
+    assert result["problems"] == ["only 64 of 100 requests completed (64.0%)"]
+    result = one(tmp_path, "python -m sglang.bench_serving --num-prompts 65\n" + BLOCK)
+    assert (result["requested"], result["requested_from"], result["plausible"]) == (65, "command", False)
+
+
+@pytest.mark.parametrize("name", ["run_64_of_70.txt", "trace_1_70.txt"])
+def test_the_requests_asked_for_by_the_files_name(tmp_path, name):
+    result = one(tmp_path, BLOCK, name)
+    assert (result["requested"], result["requested_from"]) == (70, "file name")
+    assert "by its file name" in result["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "Successful requests:                     64",
+            "Successful requests:                     0",
+            "no request",
+        ),
+        (END, "", "cut"),
+        ("640.00", "0.00", "throughput is 0"),
+        ("640.00", "1640.00", "does not fit"),
+        ("640.00", "inf", "no number"),
+        ("12790", "0", "tokenized again"),
+        ("2.83", "0.83", "below 1"),
+        ("Output token throughput (tok/s):         640.00    \n", "", "no output throughput"),
+    ],
+)
+def test_what_speaks_against_a_result(tmp_path, old, new, said):
+    result = one(tmp_path, BLOCK.replace(old, new))
+    assert not result["plausible"]
+    assert any(said in problem for problem in result["problems"])
+
+
+def test_a_ttft_of_zero_is_missing(tmp_path):
+    text = BLOCK
+    for value in ("90.00 ", "80.00 ", "200.00 "):
+        text = text.replace(value, "0.00 ")
+    result = one(
+        tmp_path,
+        text.replace(
+            "Output token throughput (tok/s):         640.00", "Output token throughput (tok/s):  640.00"
+        ),
+    )
+    assert result["mean_ttft_ms"] is None
+    assert result["median_ttft_ms"] is None
+    assert any("not zero" in p for p in result["problems"])
+
+
+def test_an_overloaded_server_is_named(tmp_path):
+    result = one(tmp_path, BLOCK.replace("80.00  ", "2000.00"))
+    assert "overloaded" in result["problems"][0]
+
+
+def test_several_runs_in_one_file(tmp_path):
+    told = read(tmp_path, BLOCK + BLOCK.replace("640.00", "800.00").replace("20.00 ", "16.00 "))
+    assert len(told["results"]) == 2
+    assert "differ by 25.0%" in told["notes"][0]
+
+
+JSON = {
+    "backend": "sglang",
+    "request_rate": float("inf"),
+    "max_concurrency": None,
+    "completed": 100,
+    "duration": 10.0,
+    "total_output_tokens": 5000,
+    "output_throughput": 500.0,
+    "median_ttft_ms": 12.5,
+    "accept_length": 2.5,
+    "num_prompts": 100,
+}
+
+
+def test_jsonl_with_a_bare_infinity(tmp_path):
+    lines = json.dumps(JSON) + "\n\n" + json.dumps({**JSON, "completed": 0, "output_throughput": 0.0}) + "\n"
+    first, second = read(tmp_path, lines, "x.jsonl")["results"]
+    assert (first["request_rate"], first["plausible"], first["median_ttft_ms"]) == ("inf", True, 12.5)
+    assert "no request succeeded" in second["problems"]
+
+
+def test_other_names_and_server_info(tmp_path):
+    record = {k: v for k, v in JSON.items() if k not in ("total_output_tokens", "num_prompts")}
+    record |= {"total_generated_tokens": 5000, "server_info": {"version": "0.5.9"}, "errors": ["", "x"]}
+    result = one(tmp_path, json.dumps(record), "x.json")
+    assert (result["output_tokens"], result["sglang_version"], result["failed"]) == (5000, "0.5.9", 1)
+
+
+def test_nan_is_null_and_a_problem(tmp_path):
+    result = one(tmp_path, json.dumps({**JSON, "accept_length": float("nan")}), "x.json")
+    assert result["accept_length"] is None
+    assert not result["plausible"]
+
+
+def test_a_cut_last_line_leaves_the_others(tmp_path):
+    good, bad = read(tmp_path, json.dumps(JSON) + "\n" + json.dumps(JSON)[:40], "x.jsonl")["results"]
+    assert good["plausible"]
+    assert not bad["plausible"]
+    assert "line 2" in bad["problems"][0]
+
+
+def test_specforges_grid(tmp_path):
+    def cell(steps: int) -> dict:
+        return {
+            "batch_size": 8,
+            "steps": steps,
+            "topk": 1,
+            "num_draft_tokens": steps + 1,
+            "metrics": [
+                {"Name": "Wihtout EAGLE3", "output_throughput": 1000.0, "accept_length": 1.0},
+                {"Name": "org/draft", "output_throughput": 1500.0, "accept_length": 2.5 + 9 * (steps == 5)},
+            ],
+        }
+
+    told = read(tmp_path, json.dumps({"model": {"gsm8k": {"results": [cell(3), cell(5)]}}}), "x.json")
+    baseline, draft, _, high = told["results"]
+    assert (told["format"], baseline["baseline"], draft["baseline"]) == ("grid", True, False)
+    assert (draft["model"], draft["benchmark"], draft["steps"], draft["topk"], draft["draft_tokens"]) == (
+        "model", "gsm8k", 3, 1, 4,
+    )  # fmt: skip
+    assert draft["output_tokens_per_s"] == 1500.0
+    assert baseline["plausible"]
+    assert "above the 6 draft tokens" in high["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        (" \n\n", "blank"),
+        ("hello\n", "no benchmark result"),
+        ('{"a": 1}', "no benchmark result"),
+        ("[]", "no benchmark result"),
+        ('{"completed": 5, "dura', "not JSON or cut"),
+    ],
+)
+def test_no_result_in_it(tmp_path, text, said):
+    with pytest.raises(BadInput, match=said) as caught:
+        read(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_file_is_read_or_refused(tmp_path, data):
+    text = data.draw(st.sampled_from([BLOCK, json.dumps(JSON) + "\n" + json.dumps(JSON)]))
+    start = data.draw(st.integers(0, len(text)))
+    length = data.draw(st.integers(0, 40))
+    with_what = data.draw(st.text(alphabet='0{}[]":,=inf \n\x00é', max_size=6))
+    with contextlib.suppress(BadInput):
+        read(tmp_path, text[:start] + with_what + text[start + length :])
