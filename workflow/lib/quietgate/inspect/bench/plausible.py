@@ -51,7 +51,11 @@ def _not_numbers(result: Result) -> Iterable[str]:
     for key, value in list(result.items()):
         if key == "request_rate" and value == math.inf:
             result[key] = "inf"
-        elif value is not None and key not in _TEXTS and not _is_number(value):
+        elif (
+            value is not None
+            and not (key in _TEXTS and isinstance(value, str | bool))
+            and not _is_number(value)
+        ):
             result[key] = None
             yield f"{key} is {str(value)[:40]!r}, no number"
 
