@@ -44,7 +44,7 @@ class Report:
 
 
 def verify(path: Path) -> list[str]:
-    """Every problem of the results at `path` (folder or archive), one line each; BadInput if unsafe to read."""
+    """Every problem of the results at `path` (folder or archive), a line each; BadInput if unsafe to read."""
     with opened(path) as root:
         return check(root).problems
 
