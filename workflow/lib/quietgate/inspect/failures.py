@@ -42,7 +42,6 @@ _EXCEPTION_MARKS = (b"Error", b"xception", b"Timeout", b"Interrupt", b"Exit", b"
 # --log-requests writes what users said, which may be about anything.
 USERS_TEXT = b": obj="
 READY = "The server is fired up"
-_TRAFFIC = (b"Decode batch", b"Prefill batch", b' HTTP/1.1" ', USERS_TEXT)
 _QUOTED = ("raise ", "assert ", "return ", "except ", 'File "')
 _MOMENT = re.compile(rb"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 _KEEP = 80  # lines of context kept before a block, to find an exception's place in the source
@@ -96,16 +95,24 @@ class Watch:
     _moments: list[str] = field(default_factory=list)
     _newest_first: bool = False
 
-    def see(self, block: Block, lines: list[tuple[int, bytes]] | None = None) -> None:
-        """Take a block, or the given (index, line) of it that are not ordinary traffic."""
-        if lines is None:
-            lines = [
-                (i, line) for i, line in enumerate(block.lines) if not any(mark in line for mark in _TRAFFIC)
-            ]
+    def see(self, block: Block) -> None:
+        """Take a block of a log."""
+        lines = [
+            (i, line)
+            for i, line in enumerate(block.lines)
+            if b"Decode batch" not in line
+            and b"Prefill batch" not in line
+            and b' HTTP/1.1" ' not in line
+            and USERS_TEXT not in line
+        ]
         texts = [line for _, line in lines]
+        self.look(block, [i for i, _ in lines], texts, b"\n".join(texts))
+
+    def look(self, block: Block, indices: list[int], texts: list[bytes], blob: bytes) -> None:
+        """Take the lines of a block that are not ordinary traffic: their indices, and as one text."""
         self._order(texts)
-        for i in _hits(texts, NEEDLES if self.stage == READY else (*NEEDLES, *STAGES)):
-            self._line(block.number(lines[i][0]), texts, i)
+        for i in _hits(texts, blob, NEEDLES if self.stage == READY else (*NEEDLES, *STAGES)):
+            self._line(block.number(indices[i]), texts, i)
         self._tail = (self._tail + texts[-_KEEP:])[-_KEEP:]
 
     def _order(self, texts: list[bytes]) -> None:
@@ -234,9 +241,8 @@ class Watch:
         return None
 
 
-def _hits(texts: list[bytes], needles: tuple[bytes, ...]) -> list[int]:
+def _hits(texts: list[bytes], blob: bytes, needles: tuple[bytes, ...]) -> list[int]:
     """Indices of the lines that contain a needle."""
-    blob = b"\n".join(texts)
     ends: list[int] = []
     hits: set[int] = set()
     for needle in needles:

@@ -136,7 +136,7 @@ class _Kind:
         def column(place: int) -> list[bytes]:
             return runs[place :: self.numbers]
 
-        if self.ends_in_decimals and not all(run[-3:-2] == b"." for run in column(self.numbers - 1)):
+        if self.ends_in_decimals and {run[-3:-2] for run in column(self.numbers - 1)} != {b"."}:
             return None
         values: dict[str, Sequence[Raw]] = {name: column(place) for name, place in self.places.items()}
         for name, value in self.constants.items():

@@ -97,15 +97,24 @@ class Server:
             for columns in PREFILL.read(prefill):
                 self.prefill.add(columns)
         if served:
-            self.statuses.update([line.rpartition(b'" ')[2][:3] for line in served])
+            self._served(served)
         if (last := max(last, last_prefill)) >= 0:
             self._last_alive = block.number(last)
         if rest:
             self._others(block, rest)
 
+    def _served(self, lines: list[bytes]) -> None:
+        fine = [line[-6:] for line in lines].count(b"200 OK")
+        if fine:
+            self.statuses[b"200"] += fine
+        if fine < len(lines):
+            others = (line for line in lines if not line.endswith(b"200 OK"))
+            self.statuses.update(line.rpartition(b'" ')[2][:3] for line in others)
+
     def _others(self, block: Block, rest: list[tuple[int, bytes]]) -> None:
-        self.watch.see(block, rest)
-        blob = b"\n".join(line for _, line in rest)
+        texts = [line for _, line in rest]
+        blob = b"\n".join(texts)
+        self.watch.look(block, [i for i, _ in rest], texts, blob)
         if b"server_args=" in blob:
             for _, line in rest:
                 if arguments.starts(line):
