@@ -317,8 +317,3 @@ def test_the_exit_status_speaks_where_the_log_does_not(status, expected):
         classify(FRAMES + "torch.OutOfMemoryError: CUDA out of memory.", status).failure_class
         == "out_of_memory"
     )
-
-
-def test_a_failure_unpacks_into_the_three_that_matter():
-    failure_class, message, line = classify(BEFORE + "Killed\n")
-    assert (failure_class, message, line) == ("killed", "Killed", 2)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from quietgate.inspect.failure_rules import (
     ADVICE,
@@ -65,10 +64,6 @@ class Failure:
     line: int | None
     location: str | None = None
     advice: str | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        """The three that matter, for `failure_class, message, line = failure`."""
-        return iter((self.failure_class, self.message, self.line))
 
 
 @dataclass
