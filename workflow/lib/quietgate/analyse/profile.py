@@ -50,7 +50,7 @@ def profile(launch_dir: Path, steps: int) -> dict[str, Any]:
         sources["cycle_timer"] = timer
     timed_cycle = sources["requests"]["cycle_ms"]
     profiler = _profiler(found, why, timed_cycle)
-    best = _best(sources, profiler["stretch"], steps)
+    best = _best(sources, profiler["cycle_ms"], steps)
     requests = _requests(folder / "requests.jsonl", lowest)
     return {
         "steps": steps,
@@ -60,7 +60,7 @@ def profile(launch_dir: Path, steps: int) -> dict[str, Any]:
         "best": best,
         "not_in_any_stage": _rest(best, steps),
         "comparisons": comparisons(sources, single, windows, requests, lowest, steps),
-        "windows": _rows(passes, windows, sources, profiler["stretch"], lowest, steps),
+        "windows": _rows(passes, windows, sources, profiler["cycle_ms"], lowest, steps),
         "profiler": profiler,
         "communication": _communication(found, why),
         "acceptance": _acceptance(requests, steps),
@@ -118,7 +118,9 @@ def _profiler(found: dict[str, Any] | None, why: str | None, timed: float | None
     return {"cycle_ms": under, "timed_cycle_ms": timed, "stretch": stretch, "why": reason}
 
 
-def _best(sources: dict[str, Source], stretch: float | None, steps: int) -> dict[str, Any]:
+def _best(sources: dict[str, Source], traced_cycle: float | None, steps: int) -> dict[str, Any]:
+    """Each quantity from the best source that has it; `traced_cycle` is the profiler's own cycle."""
+    scale, unscaled = _scale(sources, traced_cycle, steps)
     chosen: dict[str, Any] = {}
     for name in QUANTITIES:
         entry: dict[str, Any] = {"value": None, "source": None, "why": None}
@@ -127,20 +129,38 @@ def _best(sources: dict[str, Source], stretch: float | None, steps: int) -> dict
             if value is None:
                 continue
             if source == "trace" and sources[source]["kind"] == "spans":
-                if stretch is None:
+                if scale is None:
                     continue
                 # Spans of a CPU trace are as stretched as their cycle is.
-                value, source = value / stretch, "trace_scaled"
+                value, source = value * scale, "trace_scaled"
             entry = {"value": value, "source": source, "why": None}
             break
         if entry["value"] is None:
-            entry["why"] = _why(sources, name)
+            skipped = unscaled if sources["trace"][name] is not None else None
+            entry["why"] = "; ".join(filter(None, (_why(sources, name), skipped)))
         chosen[name] = entry
     # The requests time whole cycles between chunks; a per-cycle timer sees the worker's part alone.
     if sources["requests"]["cycle_ms"] is not None:
         value = sources["requests"]["cycle_ms"]
         chosen["cycle_ms"] = {"value": value, "source": "requests", "why": None}
     return chosen
+
+
+def _scale(
+    sources: dict[str, Source], traced_cycle: float | None, steps: int
+) -> tuple[float | None, str | None]:
+    """The timed cycle over the profiler's, or None and why its spans cannot be scaled by it."""
+    timed = sources["requests"]["cycle_ms"]
+    if not timed or not traced_cycle:
+        return None, "no cycle to scale the profiler's spans by"
+    names = STAGES if steps else ("decode_ms",)
+    total = sum(sources["trace"][name] or 0.0 for name in names)
+    if total > traced_cycle:
+        return None, (
+            f"the profiler's spans sum to {total:.3g} ms in cycles of {traced_cycle:.3g} ms: "
+            "too uneven to scale"
+        )
+    return timed / traced_cycle, None
 
 
 def _why(sources: dict[str, Source], name: str) -> str:
@@ -164,7 +184,7 @@ def _rows(
     passes: list[dict[str, Any]],
     windows: list[dict[str, Any]],
     sources: dict[str, Source],
-    stretch: float | None,
+    traced_cycle: float | None,
     lowest: int,
     steps: int,
 ) -> list[dict[str, Any]]:
@@ -178,7 +198,7 @@ def _rows(
         own["device_timer"] = time_sources.device_timer(mine, steps, None)
         own["requests"] = time_sources.requests([one])
         own.setdefault("trace", time_sources.empty("the profiler pass ran at one stream"))
-        best = _best(own, stretch, steps)
+        best = _best(own, traced_cycle, steps)
         rows.append(
             {"concurrency": one["concurrency"], "repeat": one["repeat"]}
             | {name: best[name]["value"] for name in QUANTITIES}

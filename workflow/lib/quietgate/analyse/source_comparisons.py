@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from quietgate.analyse.time_sources import STAGES, Source, tokens_per_cycle
+from quietgate.analyse.time_sources import STAGES, Source
 
 # Two sources that measure one quantity and differ by more than this are named.
 TOLERANCE = 0.05
@@ -57,19 +57,20 @@ def comparisons(
             for name in (*STAGES, "decode_ms")
         ]
         pairs.append(_comparison("cycle_ms", ("requests", cycle), ("cycle_timer", per_cycle["cycle_ms"]), ""))
-    pairs.append(_server_cycle(cycle, passes, steps))
+    pairs.append(_server_rate(passes))
     pairs.append(_cycle_count(windows, requests, concurrency, steps))
     return [p for p in pairs if p is not None]
 
 
-def _server_cycle(cycle: float | None, passes: list[dict[str, Any]], steps: int) -> dict[str, Any] | None:
-    rates = [p["server_decode_tokens_per_s"] for p in passes if p.get("server_decode_tokens_per_s")]
-    tokens = tokens_per_cycle(passes, steps)
-    if not rates or tokens is None:
+def _server_rate(passes: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Decode tok/s by the client's chunks and by the server; both are medians over the same requests."""
+    known = [p for p in passes if p.get("server_decode_tokens_per_s") and p.get("decode_tokens_per_s")]
+    if not known:
         return None
-    server = 1000.0 * tokens / median(rates)
+    client = median(p["decode_tokens_per_s"] for p in known)
+    server = median(p["server_decode_tokens_per_s"] for p in known)
     note = "the server's own decode throughput against the client's chunks"
-    return _comparison("cycle_ms", ("requests", cycle), ("server", server), note)
+    return _comparison("decode_tokens_per_s", ("requests", client), ("server", server), note)
 
 
 def _cycle_count(

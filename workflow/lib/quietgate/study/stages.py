@@ -67,7 +67,8 @@ def stage_digest(study: Study, cell: Cell, stage: Stage) -> str:
 def profile_digest(digests: dict[str, str], capture: dict[str, Any]) -> str:
     """What a profile depends on: the records it is extracted from and the readers' own sources."""
     analyse = _PACKAGE / "analyse"
-    layer = source_digest(_PACKAGE / "inspect", analyse / "profile.py", analyse / "time_sources.py")
+    own = (analyse / f"{name}.py" for name in ("profile", "time_sources", "source_comparisons"))
+    layer = source_digest(_PACKAGE / "inspect", *own)
     return digest(digests["benchmark"], digests["capture"], capture, layer)
 
 
