@@ -43,6 +43,7 @@ def test_a_plain_launch_has_only_the_remarks_on_cumem() -> None:
         ("", {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}, "constant 200"),
         ("--num-continuous-decode-steps 4", {}, "read nowhere"),
         ("--enable-mixed-chunk", {}, "turned off"),
+        ("--speculative-algorithm EAGLE", {}, "the target as its own draft"),
         ("--enable-torch-symm-mem", {}, "away from NCCL"),
         ("--enable-deterministic-inference", {}, "allreduce:tree"),
         ("--enable-symm-mem", {"NCCL_CUMEM_ENABLE": "0"}, "over 0"),

@@ -77,6 +77,14 @@ def test_one_clear_line(base, place, value, words):
     assert any(all(word in line for word in words) for line in found), found
 
 
+def test_a_target_with_layers_of_its_own_needs_no_draft_model(base):
+    put(base, "server/speculative/draft_model_path", None)
+    put(base, "server/speculative/algorithm", "EAGLE")
+    argv = Study.from_config(base).resolved(Study.from_config(base).cells[1])["processes"][0]["argv"]
+    assert "--speculative-draft-model-path" not in argv
+    assert "EAGLE" in argv
+
+
 def test_what_this_machine_lacks_is_named_apart(base):
     put(base, "nccl_profiles/ll-ring/set/NCCL_GRAPH_FILE", "/no/such.xml")
     put(base, "benchmark/prompts", "/no/such.jsonl")

@@ -27,7 +27,7 @@ _GRID_FLAGS = {
     "speculative-draft-model": "server.speculative.draft_model_path",
 }
 # Algorithms that draft without a model of their own.
-_NO_DRAFT_MODEL = {"NGRAM", "LOOKAHEAD", "NEXTN"}
+_NO_DRAFT_MODEL = {"NGRAM", "LOOKAHEAD", "NEXTN", "EAGLE"}
 
 
 def load(path: Path) -> Config:

@@ -252,6 +252,12 @@ def _speculation(launch: _Launch) -> Iterator[str]:
             "with speculation SGLang sets max_running_requests to 48, without it leaves it open: the "
             "workflow gives every cell the same number"
         )
+    algorithm = (flags.text("speculative_algorithm") or "").upper()
+    if algorithm in ("EAGLE", "NEXTN") and not flags.given("speculative_draft_model_path"):
+        yield (
+            f"{algorithm} without a draft model: SGLang takes the target as its own draft, right where "
+            "the target has prediction layers (MTP); else name server.speculative.draft_model_path"
+        )
     if flags.given("enable_mixed_chunk"):
         yield "--enable-mixed-chunk is turned off by SGLang where speculation is on: cells would differ"
     if not flags.given("mem_fraction_static") and launch.device != "cpu" and 0 in launch.steps:
