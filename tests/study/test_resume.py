@@ -5,8 +5,9 @@ import json
 import pytest
 
 from quietgate.study import Study
+from quietgate.study.plan import lines
 from quietgate.study.resume import plan_redo, set_aside
-from quietgate.study.stages import BENCHMARK, chain, launch_folder, stage_digest
+from quietgate.study.stages import BENCHMARK, EXTRACT, chain, launch_folder, stage_digest
 
 
 def finish(study, results, launch, status="passed", upto=None):
@@ -18,6 +19,7 @@ def finish(study, results, launch, status="passed", upto=None):
             "digest": stage_digest(study, launch.cell, stage),
             "status": "passed",
             "failure": None,
+            "seconds": 1.0,
         }
         if stage.name == upto:
             record |= {"status": status, "failure": {"reason": "it broke"}}
@@ -105,3 +107,13 @@ def test_study_products_follow_their_sources(done, tmp_path):
         "tables/tables.json": ["tables"],
         "figures/figures.json": ["report.html"],
     }
+
+
+def test_the_plan_counts_no_launch_where_only_the_extract_is_due(done, tmp_path):
+    first, second, third, *_ = (launch_folder(tmp_path, launch) for launch in done.launches)
+    (first / EXTRACT.record).unlink()
+    (second / EXTRACT.record).write_text('{"digest": "old"}')
+    (third / BENCHMARK.record).unlink()
+    [line] = [line for line in lines(done, tmp_path) if line.startswith("To do")]
+    assert line.startswith("To do: 1 launches")
+    assert "2 to extract again" in line

@@ -12,7 +12,7 @@ from quietgate.files import read_json
 from quietgate.study import command
 from quietgate.study.here import missing
 from quietgate.study.resume import plan_redo
-from quietgate.study.stages import chain, launch_folder
+from quietgate.study.stages import EXTRACT, chain, launch_folder
 from quietgate.study.study import Cell, Launch, Study
 from quietgate.study.warnings import warnings
 
@@ -153,12 +153,20 @@ def _state(study: Study, results: Path) -> Iterator[str]:
     extra = sorted(_foreign(study, results))
     if extra:
         yield f"  left alone, no longer in the grid: {', '.join(extra)}"
-    todo = len(new) + len(unfinished) + len(redo)
+    again = [*unfinished, *(x for x, item in redo.items() if item.stage == EXTRACT.name)]
+    offline = [x for x in again if not _needs_server(study, results, x)]
+    todo = len(new) + len(unfinished) + len(redo) - len(offline)
     seconds, size, source = _typical(study, results)
     yield (
         f"To do: {todo} launches, about {todo * seconds / 60:.0f} min and "
         f"{todo * size / 1e6:.0f} MB ({source})"
+        + (f"; {len(offline)} to extract again, without a server" if offline else "")
     )
+
+
+def _needs_server(study: Study, results: Path, launch: Launch) -> bool:
+    folder = launch_folder(results, launch)
+    return not all((folder / s.record).exists() for s in chain(study) if s.needs_server)
 
 
 def _present(study: Study, results: Path, launch: Launch) -> int:
@@ -183,7 +191,7 @@ def _typical(study: Study, results: Path) -> tuple[float, float, str]:
         if not (folder / "exit.json").exists():
             continue
         found = [read_json(folder / s.record) for s in chain(study)]
-        times.append(sum(float(r["seconds"]) for r in found if isinstance(r, dict)))
+        times.append(sum(float(r.get("seconds", 0.0)) for r in found if isinstance(r, dict)))
         sizes.append(sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()))
     if not times:
         return _UNKNOWN_LAUNCH_S, _UNKNOWN_LAUNCH_BYTES, "a guess: nothing was measured yet"
