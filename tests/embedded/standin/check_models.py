@@ -1,0 +1,101 @@
+"""The tiny models: what is learnt from, what is written, and that a draft drafts as it was trained."""
+
+import hashlib
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import make_tiny_models
+import torch
+from safetensors.torch import load_file
+from tiny import corpus, eagle3, llama
+
+SMALL = {
+    "--hidden": 32, "--heads": 4, "--vocab": 300, "--corpus-chars": 5000, "--own-texts": 4,
+    "--train-steps": 3, "--draft-steps": 2, "--length": 32, "--batch": 2,
+}  # fmt: skip
+
+
+def make(folder: Path, *more: str) -> dict:
+    make_tiny_models.main(["--out", str(folder), *(str(x) for pair in SMALL.items() for x in pair), *more])
+    return json.loads((folder / "models.json").read_text())
+
+
+class Corpus(unittest.TestCase):
+    def test_prose_without_line_breaks_rules_and_repetition(self):
+        texts = corpus.paragraphs(60_000)
+        self.assertGreater(len(texts), 100)
+        self.assertEqual(len(texts), len(set(texts)))
+        for text in texts:
+            self.assertNotRegex(text, r"\s\s|\n|---|===|\*\*\*\*")
+
+    def test_nothing_is_out_of_vocabulary(self):
+        tokenizer = corpus.train_tokenizer(corpus.paragraphs(5_000), 300)
+        for text in ("plain words", "tabs\tand\nlines", "Grüße, 你好"):
+            self.assertEqual(tokenizer.decode(tokenizer.encode(text).ids), text)
+
+
+class Models(unittest.TestCase):
+    def test_files_record_and_reproducibility(self):
+        with tempfile.TemporaryDirectory() as root:
+            first, again = Path(root, "a"), Path(root, "b")
+            record = make(first)
+            self.assertEqual(sorted(p.name for p in first.iterdir()), ["eagle3", "models.json", "target"])
+            self.assertFalse(Path(root, "a.partial").exists())
+            for name in ("target", "eagle3"):
+                weights = (first / name / "model.safetensors").read_bytes()
+                self.assertEqual(record[name]["weights_sha256"], hashlib.sha256(weights).hexdigest())
+                self.assertTrue((first / name / "tokenizer.json").exists())
+            self.assertEqual(len(record["eagle3"]["agreement_per_depth"]), record["settings"]["depths"])
+            other = make(again)
+            self.assertEqual(other["target"]["weights_sha256"], record["target"]["weights_sha256"])
+            self.assertEqual(other["eagle3"]["weights_sha256"], record["eagle3"]["weights_sha256"])
+            # A second run into the same folder replaces it.
+            replaced = make(first, "--seed", "2")
+            self.assertNotEqual(replaced["target"]["weights_sha256"], record["target"]["weights_sha256"])
+
+    def test_the_draft_reads_what_its_config_says(self):
+        with tempfile.TemporaryDirectory() as root:
+            make(Path(root, "m"), "--layers", "5")
+            config = json.loads(Path(root, "m/eagle3/config.json").read_text())
+            weights = load_file(Path(root, "m/eagle3/model.safetensors"))
+            self.assertEqual(config["architectures"], ["LlamaForCausalLMEagle3"])
+            # States that enter layers 1, 2 and 4 leave layers 0, 1 and 3.
+            self.assertEqual(config["eagle_config"]["eagle_aux_hidden_state_layer_ids"], [0, 1, 3])
+            self.assertEqual(weights["fc.weight"].shape, (32, 96))
+            self.assertEqual(weights["midlayer.self_attn.q_proj.weight"].shape, (32, 64))
+            self.assertTrue(weights["t2d"].all())
+
+    def test_text_continued_step_by_step_is_the_text_of_whole_passes(self):
+        torch.manual_seed(0)
+        model = llama.Llama(llama.Shape(vocab=50, hidden=16, layers=4, heads=4, kv_heads=2))
+        for parameter in model.parameters():  # larger than at the start, so that no two tokens come close
+            parameter.data.mul_(6)
+        start = torch.randint(0, 50, (3, 4))
+        tokens = start
+        with torch.no_grad():
+            for _ in range(12):
+                tokens = torch.cat((tokens, model(tokens)[0][:, -1:].argmax(-1)), 1)
+        torch.testing.assert_close(model.continued(start, 16), tokens)
+
+    def test_a_deeper_guess_depends_on_the_tokens_up_to_its_depth_only(self):
+        torch.manual_seed(0)
+        target = llama.Llama(llama.Shape(vocab=50, hidden=16, layers=4, heads=4, kv_heads=2))
+        draft = eagle3.Draft(target)
+        tokens, captured = torch.randint(0, 50, (1, 9)), torch.randn(1, 6, 48)
+        with torch.no_grad():
+            before = draft(tokens, captured, 3)
+            changed = tokens.clone()
+            changed[0, 7] = (changed[0, 7] + 1) % 50  # read by column 5 at depth 2 (and by no other)
+            after = draft(changed, captured, 3)
+        self.assertTrue(torch.equal(before[0], after[0]))
+        self.assertTrue(torch.equal(before[1], after[1]))
+        self.assertTrue(torch.equal(before[2][:, :5], after[2][:, :5]))
+        self.assertFalse(torch.equal(before[2][:, 5], after[2][:, 5]))
+
+    def test_fewer_than_four_layers_are_refused(self):
+        with self.assertRaises(SystemExit):
+            make_tiny_models.arguments(["--out", "x", "--layers", "3"])
+        with self.assertRaisesRegex(ValueError, "4 or more"):
+            eagle3.captured_layers(3)
