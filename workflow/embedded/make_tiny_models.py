@@ -45,6 +45,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--own-texts", type=int, default=200, help="of the target, for the draft (%(default)s)"
     )
+    parser.add_argument(
+        "--shuffled", type=float, default=0.0, help="share of them from shuffled prompts (%(default)s)"
+    )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to train")
@@ -55,6 +58,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         bool(args.hidden % (2 * args.heads)): "--hidden: a multiple of twice --heads is needed",
         args.vocab < 300: "--vocab: 300 or more are needed (256 bytes and some words)",
         min(args.train_steps, args.draft_steps) < 1: "--train-steps, --draft-steps: 1 or more are needed",
+        not 0 <= args.shuffled <= 1: "--shuffled: a share between 0 and 1 is needed",
         args.device == "cuda" and not torch.cuda.is_available(): "--device cuda: PyTorch sees no GPU",
     }.items():
         if wrong:
@@ -83,7 +87,7 @@ def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     target_losses = training.train_target(target, tokens, schedule, args.seed, report)
     target.eval().requires_grad_(False)
 
-    own = training.own_text(target, tokens, args.own_texts, args.length, args.seed + 1)
+    own = training.own_text(target, tokens, args.own_texts, args.length, args.seed + 1, args.shuffled)
     report(f"the target wrote {len(own)} tokens for the draft to learn from")
     schedule = training.Schedule(args.draft_steps, args.batch, args.length)
     draft = eagle3.Draft(target).to(args.device)

@@ -9,7 +9,7 @@ from pathlib import Path
 import make_tiny_models
 import torch
 from safetensors.torch import load_file
-from tiny import corpus, eagle3, llama
+from tiny import corpus, eagle3, llama, training
 
 SMALL = {
     "--hidden": 32, "--heads": 4, "--vocab": 300, "--corpus-chars": 5000, "--own-texts": 4,
@@ -78,6 +78,20 @@ class Models(unittest.TestCase):
             for _ in range(12):
                 tokens = torch.cat((tokens, model(tokens)[0][:, -1:].argmax(-1)), 1)
         torch.testing.assert_close(model.continued(start, 16), tokens)
+
+    def test_own_text_may_start_from_shuffled_prompts(self):
+        torch.manual_seed(0)
+        target = llama.Llama(llama.Shape(vocab=50, hidden=16, layers=4, heads=4, kv_heads=2))
+        tokens = torch.arange(400) % 50
+        plain, half = (
+            training.own_text(target, tokens, texts=4, length=30, seed=1, shuffled=share).view(4, 30)
+            for share in (0.0, 0.5)
+        )
+        prompt = training.OWN_TEXT_PROMPT
+        self.assertTrue(torch.equal(plain[2:], half[2:]))
+        self.assertFalse(torch.equal(plain[:2, :prompt], half[:2, :prompt]))
+        words = [x[:2, :prompt].flatten().sort().values for x in (plain, half)]
+        self.assertTrue(torch.equal(*words))
 
     def test_a_deeper_guess_depends_on_the_tokens_up_to_its_depth_only(self):
         torch.manual_seed(0)

@@ -79,13 +79,21 @@ def train_target(model: Llama, tokens: Tensor, schedule: Schedule, seed: int, re
     return losses
 
 
-def own_text(target: Llama, tokens: Tensor, texts: int, length: int, seed: int) -> Tensor:
+def own_text(
+    target: Llama, tokens: Tensor, texts: int, length: int, seed: int, shuffled: float = 0.0
+) -> Tensor:
     """What the target writes by itself, from excerpts of the corpus: `texts * length` tokens.
 
     The draft learns on it, because that is what it must guess when serving: off the corpus, a draft
-    that knows the corpus alone agrees half as often.
+    that knows the corpus alone agrees half as often. A share of the excerpts can be `shuffled`: a large
+    target answers a strange prompt with the corpus too, but in states that the draft has never seen.
     """
-    prompts = Excerpts(tokens, Schedule(1, texts, OWN_TEXT_PROMPT - 1), seed).next()
+    excerpts = Excerpts(tokens, Schedule(1, texts, OWN_TEXT_PROMPT - 1), seed)
+    prompts = excerpts.next()
+    if strange := round(shuffled * texts):
+        flat = prompts[:strange].flatten()
+        order = torch.randperm(len(flat), generator=excerpts.random)
+        prompts[:strange] = flat[order.to(flat.device)].view(strange, -1)
     return target.continued(prompts, length).flatten()
 
 
