@@ -183,20 +183,17 @@ def _has(flags: dict[str, Any], name: str) -> bool:
 def pins(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     """Flags that every cell gets alike, since SGLang's own default depends on speculation.
 
+    Whatever steps the grid has: a study that grows or shrinks must not launch its other cells anew.
     Returns flag -> (value, why).
     """
     out: dict[str, tuple[Any, str]] = {}
-    if any(config["grid"]["steps"]) and not _has(flags, "max-running-requests"):
+    if not _has(flags, "max-running-requests"):
         value = max(MAX_RUNNING_WITH_SPECULATION, *config["benchmark"]["concurrency"])
         out["max-running-requests"] = (
             value,
             "SGLang sets 48 where speculation is on and leaves it open at 0 steps",
         )
-    if (
-        any(config["grid"]["steps"])
-        and device(config) == "cpu"
-        and not _has(flags, "disable-overlap-schedule")
-    ):
+    if device(config) == "cpu" and not _has(flags, "disable-overlap-schedule"):
         out["disable-overlap-schedule"] = (
             True,
             "on a CPU SGLang turns the overlap scheduler off where speculation is on, and only there",
