@@ -40,6 +40,16 @@ def test_reference(base):
     assert study(base, reference={}, grid__steps=[2, 3]).reference.steps == 2
 
 
+def test_reference_without_steps_is_the_cell_that_stands_for_every_speculative_value(base):
+    axes = {"topk": {"flag": "speculative-eagle-topk", "values": [1, 2]}}
+    base["server"]["speculative"]["draft_tokens"] = 3
+    s = study(
+        base, grid={"steps": [0, 2], "nccl": ["default"], "axes": axes}, reference={"axes": {"topk": 2}}
+    )
+    assert s.reference in s.cells
+    assert s.launches
+
+
 def test_digests_follow_what_a_record_depends_on(base):
     one = study(base)
     before = {c.id: one.digests(c) for c in one.cells}

@@ -137,9 +137,7 @@ class Study:
         """Without speculation its flags are not on the command line: one such cell stands for all values."""
         axes = self.config["grid"]["axes"]
         return all(
-            value == axes[name]["values"][0]
-            for name, value in cell.axes.items()
-            if axes[name].get("flag", "").startswith("speculative")
+            value == axes[name]["values"][0] for name, value in cell.axes.items() if self._speculative(name)
         )
 
     def cell(self, cell_id: str) -> Cell:
@@ -167,7 +165,13 @@ class Study:
         axes = {
             name: named.get("axes", {}).get(name, axis["values"][0]) for name, axis in grid["axes"].items()
         }
+        if steps == 0:
+            # Whatever speculative value it names, its cell is the one that stands for all of them.
+            axes |= {name: grid["axes"][name]["values"][0] for name in axes if self._speculative(name)}
         return Cell(steps, nccl, axes)
+
+    def _speculative(self, axis: str) -> bool:
+        return str(self.config["grid"]["axes"][axis].get("flag", "")).startswith("speculative")
 
     @property
     def prompts_path(self) -> Path:
