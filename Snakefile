@@ -2,6 +2,7 @@
 
 snakemake --cores 1 all                                    the default study (config/config.yaml)
 snakemake --cores 1 all --configfile my-study.yaml         yours
+snakemake --cores 1 share                                  an archive for reviewers
 snakemake --cores 1 figures --config results=DIR_OR_ZIP    redraw and compare what somebody shared
 """
 
@@ -28,6 +29,7 @@ else:
 
     include: "workflow/rules/server.smk"
     include: "workflow/rules/offline.smk"
+    include: "workflow/rules/share.smk"
 
     if EMBEDDED or TINY_MODELS:
 

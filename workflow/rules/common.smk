@@ -57,10 +57,17 @@ def load_study():
         refuse(error)
 
 
+def only_redraws():
+    """Whether nothing but `share` or `figures` is asked for: these show what was measured, failures too."""
+    targets = set(workflow.dag_settings.targets)
+    return bool(targets) and targets <= {"share", "figures"}
+
+
 def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
-    missing = here.missing(study)
+    redraws = only_redraws()
+    missing = [] if redraws else here.missing(study)
     if missing:
         refuse("\n".join(missing))
     try:
@@ -70,7 +77,9 @@ def take_over(study, results):
     lease.claim_owner()
     lease.reap_stale(results)
     study.freeze(results / ".live/study.json")
-    redo = resume.plan_redo(study, results)
+    redo = resume.plan_redo(study, results, retry_failed=False if redraws else None)
+    if redraws:
+        redo = [r for r in redo if r.launch is None or r.stage == stages.EXTRACT.name]
     for item in redo:
         where = f"{item.launch.cell.id} {item.launch.id}" if item.launch else "study"
         print(f"set aside: {where}, from {item.stage} on: {item.why}", file=sys.stderr)

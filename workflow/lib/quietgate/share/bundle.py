@@ -51,7 +51,7 @@ def bundle(results: Path, folder: Path, say: Callable[[str], None]) -> Path:
 
 
 def stage(results: Path, target: Path, say: Callable[[str], None]) -> records.Record:
-    """Make the archive's contents as a folder (`target`, which must not exist); returns the record `archive`."""
+    """Make the archive's contents as a new folder `target`; returns the record `archive`."""
     if target.exists():
         raise BadInput(f"{shown(target)}: is there already; name a new folder")
     study = read_study(results)
@@ -101,7 +101,8 @@ def stage(results: Path, target: Path, say: Callable[[str], None]) -> records.Re
 
 def _chosen(results: Path, study: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Files that are shared, and files of the study that are not: of a type no archive holds."""
-    names, left_out = [], []
+    names: list[str] = []
+    left_out: list[str] = []
     for name in study_files(results, study):
         last = name.rsplit("/", 1)[-1]
         fits = Path(last).suffix in EXTENSIONS or last in PLAIN_NAMES

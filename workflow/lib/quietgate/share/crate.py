@@ -117,7 +117,7 @@ def _launch(crate: Any, root: Path, study: Mapping[str, Any], asked: Mapping[str
     record = read_json(root / name / "benchmark.json") or {}
     properties = {
         "name": f"Launch {asked['launch']} of {asked['cell']}",
-        "description": f"Records, raw requests and logs of one server life ({record.get('status', 'missing')})",
+        "description": f"Records, raw requests and logs of one launch ({record.get('status', 'missing')})",
     }
     return crate.add_dataset(str(root / name), f"{name}/", properties=properties)
 

@@ -1,0 +1,24 @@
+"""Rule `share`: the archive of a study, and what was replaced in it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from quietgate.errors import BadInput
+from quietgate.share.bundle import bundle
+
+
+def main(results: str, folder: str, log: str) -> None:
+    """Run the rule: write <study>-<date>.zip into `folder`; exit status 1, one line, where that cannot be."""
+    lines: list[str] = []
+    try:
+        path = bundle(Path(results), Path(folder), lines.append)
+    except BadInput as e:
+        Path(log).write_text(f"{e}\n")
+        print(e, file=sys.stderr)
+        sys.exit(1)
+    lines.append(f"{path}: {path.stat().st_size / 1e6:.1f} MB; look at the replacements before you send it")
+    # The log names what was replaced, so it stays here: archives hold no logs of jobs.
+    Path(log).write_text("".join(f"{line}\n" for line in lines))
+    print(*lines, sep="\n", flush=True)

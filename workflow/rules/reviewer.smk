@@ -1,0 +1,33 @@
+# Reviewer mode (--config results=FOLDER_OR_ZIP): verify, redraw into a folder of its own, compare. There are
+# neither inputs nor outputs, so that no file's time and no metadata decides whether it is done.
+
+
+# Resolved first: the name of `..` would be a folder that is not ours to empty.
+SCRATCH = (
+    f"resources/redrawn/{Path(str(config['results'])).resolve().stem or 'results'}"
+)
+
+
+localrules:
+    all,
+    figures,
+
+
+rule figures:
+    default_target: True
+    log:
+        "resources/log/reviewer.log",
+    conda:
+        ENV
+    params:
+        results=str(config["results"]),
+        scratch=SCRATCH,
+    message:
+        "verify and redraw {params.results}"
+    script:
+        "../scripts/reviewer.py"
+
+
+use rule figures as all with:
+    log:
+        "resources/log/reviewer_all.log",
