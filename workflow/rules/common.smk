@@ -24,18 +24,22 @@ ONLY_LOOKS = (
 ).split()
 
 
-def real_run():
-    """Whether jobs of this process will run. Dry runs, --lint, --report and the like must change nothing,
-    but Snakemake does not tell a Snakefile which it is: this looks at the command line it has parsed.
-    """
-    if workflow.exec_mode != ExecMode.DEFAULT:
-        return False
+def asked():
+    """The command line as Snakemake has parsed it, or None when it was not called by one. It is not told to
+    a Snakefile, so this looks at the call that leads here."""
     frame = sys._getframe()
     while frame and frame.f_code.co_name != "args_to_api":
         frame = frame.f_back
-    if frame is None:
+    return frame.f_locals["args"] if frame else None
+
+
+def real_run():
+    """Whether jobs of this process will run: dry runs, --lint, --report and the like must change nothing."""
+    if workflow.exec_mode != ExecMode.DEFAULT:
+        return False
+    args = asked()
+    if args is None:
         return True
-    args = frame.f_locals["args"]
     reports = args.reporter is not None and not args.report_after_run
     return not reports and not any(getattr(args, name) for name in ONLY_LOOKS)
 
@@ -59,7 +63,8 @@ def load_study():
 
 def only_redraws():
     """Whether nothing but `share` or `figures` is asked for: these show what was measured, failures too."""
-    targets = set(workflow.dag_settings.targets)
+    args = asked()
+    targets = set(args.targets or ()) if args else set()
     return bool(targets) and targets <= {"share", "figures"}
 
 
