@@ -66,6 +66,10 @@ def put(config, dotted, value):
         ("reference", {"steps": 7}, ["reference.steps", "7", "[0, 2]"]),
         ("reference", {"axes": {"tp": 1}}, ["reference.axes.tp", "no such axis"]),
         ("study", "../escape", ["study", "'../escape'"]),
+        ("benchmark/temperature", float("inf"), ["benchmark.temperature", "not a finite number"]),
+        ("grid/axes", {"p": {"variable": "NCCL_PROT", "values": ["LL"]}}, ["grid.axes.p", "NCCL_PROTO"]),
+        ("grid/axes", {"k": {"flag": "speculative-eagle-topk", "values": ["a"]}}, ["'a'", "topk"]),
+        ("grid/axes", {"status": {"flag": "x", "values": [1]}}, ["grid.axes", "status"]),
     ],
 )  # fmt: skip
 def test_one_clear_line(base, place, value, words):

@@ -7,7 +7,7 @@ import pytest
 from quietgate.study import Study
 from quietgate.study.plan import lines
 from quietgate.study.resume import plan_redo, set_aside
-from quietgate.study.stages import BENCHMARK, EXTRACT, chain, launch_folder, stage_digest
+from quietgate.study.stages import BENCHMARK, EXTRACT, chain, figures_digest, launch_folder, stage_digest
 
 
 def finish(study, results, launch, status="passed", upto=None):
@@ -20,13 +20,15 @@ def finish(study, results, launch, status="passed", upto=None):
             "status": "passed",
             "failure": None,
             "seconds": 1.0,
+            "instance": "life",
         }
         if stage.name == upto:
             record |= {"status": status, "failure": {"reason": "it broke"}}
         (folder / stage.record).write_text(json.dumps(record))
         for name in stage.files:
             (folder / name).write_text("x")
-    (folder / "instances").mkdir(exist_ok=True)
+    (folder / "instances" / "life").mkdir(parents=True, exist_ok=True)
+    (folder / "instances" / "life" / "gate.json").write_text("{}")
 
 
 @pytest.fixture
@@ -117,3 +119,32 @@ def test_the_plan_counts_no_launch_where_only_the_extract_is_due(done, tmp_path)
     [line] = [line for line in lines(done, tmp_path) if line.startswith("To do")]
     assert line.startswith("To do: 1 launches")
     assert "2 to extract again" in line
+
+
+def test_capture_switched_off_and_on(done, base, tmp_path):
+    base["capture"] = {"enabled": False}
+    without = Study.from_config(base)
+    redo = plan_redo(without, tmp_path)
+    assert {(r.stage, len(r.files)) for r in redo} == {("capture", 2), ("extract", 1)}
+    set_aside(redo, tmp_path)
+    assert plan_redo(without, tmp_path) == []
+    assert {r.stage for r in plan_redo(done, tmp_path)} == {"capture"}, "exit.json is made again with it"
+
+
+def test_a_gate_that_is_gone_and_records_without_earlier_ones(done, tmp_path):
+    first, second = done.launches[:2]
+    (launch_folder(tmp_path, first) / "instances" / "life" / "gate.json").unlink()
+    (launch_folder(tmp_path, second) / "benchmark.json").unlink()
+    redo = plan_redo(done, tmp_path)
+    assert [(r.launch, r.stage) for r in redo] == [(first, "benchmark"), (second, "benchmark")]
+    assert "gate is gone" in redo[0].why
+    assert any(f.name == "exit.json" for f in redo[1].files)
+
+
+def test_a_listed_table_or_figure_that_is_gone(done, tmp_path):
+    (tmp_path / "figures").mkdir()
+    record = {"digest": figures_digest(done), "figures": [{"name": "speed", "files": {"png": "0"}}]}
+    (tmp_path / "figures" / "figures.json").write_text(json.dumps(record))
+    assert [r.why for r in plan_redo(done, tmp_path)] == ["a file that it lists is gone"]
+    (tmp_path / "figures" / "speed.png").write_text("x")
+    assert plan_redo(done, tmp_path) == []

@@ -20,7 +20,8 @@ def main(record: str, log: str) -> None:
     Path(log).write_text("".join(f"{line}\n" for line in lines) or "every launch passed\n")
     if lines:
         print(*lines, sep="\n", file=sys.stderr)
-        print(f"{len(lines)} problem(s); the next run repeats what failed", file=sys.stderr)
+        then = "the next run repeats what failed" if study.config["retry_failed"] else "retry_failed is off"
+        print(f"{len(lines)} problem(s); {then}", file=sys.stderr)
         sys.exit(1)
     records.write(
         Path(record),

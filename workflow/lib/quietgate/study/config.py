@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,9 @@ def resolve(config: Config, source: str) -> Config:
         source: the file(s) it came from, named in every message.
     """
     config = _text_keys(copy.deepcopy(config))
+    endless = list(_not_finite(config))
+    if endless:
+        raise BadConfig([f"{source}: {place}: not a finite number" for place in endless])
     schema = validator("config")
     problems = [_schema_problem(e, source) for e in schema.iter_errors(config)]
     if problems:
@@ -76,6 +80,16 @@ def _text_keys(value: Any) -> Any:
     if isinstance(value, list):
         return [_text_keys(v) for v in value]
     return value
+
+
+def _not_finite(value: Any, place: str = "") -> Iterator[str]:
+    """Where a config has .nan or .inf, which no record can hold."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from _not_finite(item, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield place
 
 
 def _fill(value: Any, schema: Any) -> None:
@@ -176,7 +190,12 @@ def _speculation(config: Config) -> Iterator[str]:
             f"server.speculative.draft_model_path: missing, but grid.steps has {drafting}; "
             f"{spec['algorithm']} needs a draft model (SGLang would load the target as its own draft)"
         )
-    for topk in _values_of(config, "speculative-eagle-topk") or [spec["topk"]]:
+    topks = _values_of(config, "speculative-eagle-topk") or [spec["topk"]]
+    for topk in topks:
+        if isinstance(topk, bool) or not isinstance(topk, int) or topk < 1:
+            yield f"grid.axes: {topk!r} is no number of branches for speculative-eagle-topk; 1 or more"
+            return
+    for topk in topks:
         for step in drafting:
             problem = _draft_tokens_problem(spec["draft_tokens"], step, int(topk))
             if problem:
@@ -227,6 +246,9 @@ def _profiles(config: Config) -> Iterator[str]:
     places = [(f"nccl_profiles.{n}.set", p["set"]) for n, p in known.items()]
     places.append(("server.env", config["server"]["env"]))
     places += [(f"server.nodes.{i}.env", n["env"]) for i, n in enumerate(config["server"]["nodes"])]
+    for name, axis in config["grid"]["axes"].items():
+        values = axis["values"] if "variable" in axis else []
+        places += [(f"grid.axes.{name}", {axis["variable"]: v}) for v in values if v not in (None, False)]
     for place, variables in places:
         for variable, value in variables.items():
             for problem in variable_problems(variable, str(value)):

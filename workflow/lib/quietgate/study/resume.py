@@ -16,6 +16,7 @@ from typing import Any
 from quietgate.files import digest, read_json
 from quietgate.study.epochs import Asked
 from quietgate.study.stages import (
+    ALL,
     Stage,
     chain,
     figures_digest,
@@ -57,6 +58,7 @@ def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> 
                 why = _what_changed(before, study.config) or why
             files = tuple(_downstream(study, results, launch, stage))
             redo.append(Redo(launch, stage.name, why, files))
+        redo += _dropped(study, results, launch)
     redo += _study_products(study, results)
     return redo
 
@@ -75,30 +77,57 @@ CHANGED = "made under another configuration or version"
 
 def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tuple[Stage, str] | None:
     folder = launch_folder(results, launch)
-    for stage in chain(study):
+    stages = chain(study)
+    for i, stage in enumerate(stages):
         path = folder / stage.record
         if not path.exists():
+            # A server stage that is redone alone would leave its server without an end on record.
+            if stage.needs_server and any((folder / s.record).exists() for s in stages[i + 1 :]):
+                return stage, f"{stage.record} is missing under later records"
             continue
         record = read_json(path)
         if not isinstance(record, dict):
             return stage, f"{stage.record} is not readable"
         if record.get("digest") != stage_digest(study, launch.cell, stage):
             return stage, CHANGED
-        if record.get("status") != "passed" and retry:
+        if record.get("status") == "passed":
+            problem = _incomplete(folder, stage, record)
+            if problem:
+                return stage, problem
+        elif retry:
             failure = record.get("failure") or {}
             return stage, f"{record.get('status')}: {failure.get('reason', 'no reason recorded')}"
-        if record.get("status") == "passed" and not all((folder / f).exists() for f in stage.files):
-            return stage, f"{stage.record} is there but not all that belongs to it"
+    return None
+
+
+def _incomplete(folder: Path, stage: Stage, record: dict[str, Any]) -> str | None:
+    """What is gone of a stage that passed: files beside its record, the gate of its server life."""
+    if not all((folder / f).exists() for f in stage.files):
+        return f"{stage.record} is there but not all that belongs to it"
+    if stage.measures and not (folder / "instances" / str(record.get("instance")) / "gate.json").exists():
+        return f"{stage.record} was measured on a server life whose gate is gone"
     return None
 
 
 def _downstream(study: Study, results: Path, launch: Launch, first: Stage) -> Iterator[Path]:
-    folder = launch_folder(results, launch)
     stages = chain(study)
     for stage in stages[stages.index(first) :]:
-        for name in (stage.record, *stage.files):
-            if (folder / name).exists():
-                yield (folder / name).relative_to(results)
+        yield from _present(results, launch, stage)
+
+
+def _present(results: Path, launch: Launch, stage: Stage) -> Iterator[Path]:
+    folder = launch_folder(results, launch)
+    for name in (stage.record, *stage.files):
+        if (folder / name).exists():
+            yield (folder / name).relative_to(results)
+
+
+def _dropped(study: Study, results: Path, launch: Launch) -> Iterator[Redo]:
+    """Records of stages that the study no longer has."""
+    for stage in ALL:
+        files = tuple(_present(results, launch, stage)) if stage not in chain(study) else ()
+        if files:
+            yield Redo(launch, stage.name, "no longer part of the study", files)
 
 
 def _study_products(study: Study, results: Path) -> Iterator[Redo]:
@@ -111,8 +140,20 @@ def _study_products(study: Study, results: Path) -> Iterator[Redo]:
     for record_name, wanted, products in checks:
         record = read_json(results / record_name)
         present = tuple(Path(p) for p in products if (results / p).exists())
-        if present and (not isinstance(record, dict) or record.get("digest") != wanted):
-            yield Redo(None, record_name, CHANGED if record else "incomplete", present)
+        if not present:
+            continue
+        if not isinstance(record, dict):
+            yield Redo(None, record_name, "incomplete", present)
+        elif record.get("digest") != wanted:
+            yield Redo(None, record_name, CHANGED, present)
+        elif not all((results / f).exists() for f in _listed(record)):
+            yield Redo(None, record_name, "a file that it lists is gone", present)
+
+
+def _listed(record: dict[str, Any]) -> Iterator[str]:
+    """The files that a record of tables or figures says it made."""
+    yield from (f"tables/{t['name']}.csv" for t in record.get("tables", ()))
+    yield from (f"figures/{f['name']}.{ext}" for f in record.get("figures", ()) for ext in f["files"])
 
 
 def study_digest(study: Study) -> str:

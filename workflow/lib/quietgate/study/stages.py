@@ -20,26 +20,30 @@ class Stage:
         name: the rule's name.
         record: its record's file name; the rest of `files` is written with it.
         needs_server: whether the step runs against a live server.
+        measures: whether its record is only good together with the gate of the server life it names.
     """
 
     name: str
     record: str
     files: tuple[str, ...] = ()
     needs_server: bool = True
+    measures: bool = False
 
 
 LAUNCH = Stage("launch", "launch.json")
 GATE = Stage("gate", "gate.json")
-BENCHMARK = Stage("benchmark", "benchmark.json", ("stages.json", "requests.jsonl"))
-CAPTURE = Stage("capture", "capture.json", ("trace",))
+BENCHMARK = Stage("benchmark", "benchmark.json", ("stages.json", "requests.jsonl"), measures=True)
+CAPTURE = Stage("capture", "capture.json", ("trace",), measures=True)
 RELEASE = Stage("release", "exit.json", ("server.log",))
 EXTRACT = Stage("extract", "profile.json", needs_server=False)
 
 
+ALL = (LAUNCH, GATE, BENCHMARK, CAPTURE, RELEASE, EXTRACT)
+
+
 def chain(study: Study) -> tuple[Stage, ...]:
     """The stages of every launch of the study, in order."""
-    capture = (CAPTURE,) if study.config["capture"]["enabled"] else ()
-    return (LAUNCH, GATE, BENCHMARK, *capture, RELEASE, EXTRACT)
+    return tuple(s for s in ALL if s is not CAPTURE or study.config["capture"]["enabled"])
 
 
 def launch_folder(results: Path, launch: Launch) -> Path:

@@ -128,7 +128,7 @@ class Study:
         cells = []
         for values in itertools.product(*(grid["axes"][n]["values"] for n in names)):
             for nccl, steps in itertools.product(grid["nccl"], grid["steps"]):
-                cell = Cell(steps, nccl, dict(zip(names, values, strict=True)))
+                cell = Cell(int(steps), nccl, dict(zip(names, values, strict=True)))
                 if steps > 0 or self._first_speculative(cell):
                     cells.append(cell)
         return tuple(cells)
