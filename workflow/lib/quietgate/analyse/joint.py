@@ -26,12 +26,31 @@ SEED = 1955
 DIRECTIONS = 32_768
 _CHUNK = 4_096
 _BINS = 512
+# What is left of a row that the rows before it already explain: rounding, far below this.
+_DEPENDENT = 1e-9
 
 
 @lru_cache(maxsize=4)
 def _directions(d: int) -> NDArray[np.float64]:
     g = np.random.default_rng(SEED).standard_normal((DIRECTIONS, d))
     return np.asarray(g / np.linalg.norm(g, axis=1, keepdims=True))
+
+
+def root_of(matrix: Floats) -> Floats:
+    """The triangular root of a covariance matrix, one column per dimension that it spans.
+
+    Not by eigenvectors: where eigenvalues are equal, as in every balanced design, those are whatever the
+    machine's rounding makes of them, and draws along them would differ from machine to machine.
+    """
+    size = len(matrix)
+    root = np.zeros((size, size))
+    kept = []
+    for j in range(size):
+        rest = matrix[j:, j] - root[j:, kept] @ root[j, kept]
+        if rest[0] > _DEPENDENT * matrix[j, j]:
+            root[j:, j] = rest / np.sqrt(rest[0])
+            kept.append(j)
+    return root[:, kept]
 
 
 class LargestT:
@@ -44,9 +63,7 @@ class LargestT:
 
     def __init__(self, weights: Floats, *, one_sided: bool = False):
         rows = weights / np.linalg.norm(weights, axis=1, keepdims=True)
-        values, vectors = np.linalg.eigh(rows @ rows.T)
-        keep = values > 1e-9 * values[-1]
-        factor = vectors[:, keep] * np.sqrt(values[keep])
+        factor = root_of(rows @ rows.T)
         factor /= np.linalg.norm(factor, axis=1, keepdims=True)
         self.contrasts, self.dimensions = factor.shape
         self.one_sided = one_sided

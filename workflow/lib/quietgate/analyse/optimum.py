@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quietgate.analyse.joint import LargestT
+from quietgate.analyse.joint import LargestT, root_of
 from quietgate.analyse.model import Design, Fit, Floats
 
 DRAWS = 20_000
@@ -57,10 +57,9 @@ def draws(fit: Fit, count: int = DRAWS, seed: int = SEED) -> Floats:
     rng = np.random.default_rng(seed)
     design = fit.design
     covariance = design.cell_weights @ design.cell_weights.T
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.clip(values, 0.0, None))
+    root = root_of(covariance)
     scale = fit.sd * np.sqrt(design.df / rng.chisquare(design.df, count))
-    normal = rng.standard_normal((count, len(design.cells)))
+    normal = rng.standard_normal((count, root.shape[1]))
     return np.asarray(fit.effects + scale[:, None] * (normal @ root.T))
 
 

@@ -21,6 +21,9 @@ from quietgate.errors import BadInput
 
 ALPHA = 0.05
 METRIC = "decode_tokens_per_s"
+# Significant digits of every result. Beyond these, machines of different widths disagree, and the same
+# records would not give the same bytes.
+DIGITS = 9
 
 # Estimated with intervals for figures; no claim is made on them.
 DESCRIBED = (
@@ -226,6 +229,8 @@ def _frame(rows: list[Row], columns: tuple[str, ...]) -> pd.DataFrame:
     for name in ("could_be_best", "could_be_best_against"):
         if name in frame and rows and isinstance(rows[0][name], list):
             frame[name] = [" ".join(str(s) for s in steps) for steps in frame[name]]
+    for name in frame.columns[frame.dtypes == float]:
+        frame[name] = [_rounded(value) for value in frame[name]]
     return frame
 
 
@@ -237,6 +242,11 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
+    if isinstance(value, float):
+        return _rounded(value) if np.isfinite(value) else None
     return value
+
+
+def _rounded(value: float) -> float:
+    """A result without the digits that differ with a machine's order of summation."""
+    return float(f"{value:.{DIGITS}g}")
