@@ -111,18 +111,21 @@ def _of(name: str, difference: tuple[str, str]) -> Verdict:
 
 
 def _picture(there: Path, here: Path, name: str, versions: list[str]) -> Verdict:
-    """A picture with other bytes: by the data and the caption beside it, where other libraries drew it."""
-    if not versions:
-        return Verdict(name, DIFFERS, "other bytes from the same library versions")
-    for extension in (".csv", ".txt"):
-        a, b = there.with_suffix(extension), here.with_suffix(extension)
-        if not a.is_file() or not b.is_file():
-            return Verdict(name, DIFFERS, f"other bytes, and no {a.name} to compare by")
-        if a.read_bytes() != b.read_bytes():
-            if extension == ".csv" and table_difference(a, b)[0] == SAME:
-                continue
-            return Verdict(name, DIFFERS, f"{a.name} differs")
-    return Verdict(name, SAME, "drawn by other library versions from the same numbers")
+    """A picture with other bytes: by the data and the caption beside it."""
+    data = [p.with_suffix(".csv") for p in (there, here)]
+    caption = [p.with_suffix(".txt") for p in (there, here)]
+    if not all(p.is_file() for p in (*data, *caption)):
+        return Verdict(name, DIFFERS, f"other bytes, and no {data[0].name} to compare by")
+    if caption[0].read_bytes() != caption[1].read_bytes():
+        return Verdict(name, DIFFERS, f"{caption[0].name} differs")
+    rounded = data[0].read_bytes() != data[1].read_bytes()
+    if rounded and table_difference(*data)[0] == DIFFERS:
+        return Verdict(name, DIFFERS, f"{data[0].name} differs")
+    if versions:
+        return Verdict(name, SAME, "drawn by other library versions from the same numbers")
+    if rounded:
+        return Verdict(name, SAME, "drawn from numbers that are equal but for their last digits")
+    return Verdict(name, DIFFERS, "other bytes from the same library versions and numbers")
 
 
 def table_difference(there: Path, here: Path) -> tuple[str, str]:
