@@ -66,9 +66,17 @@ def _inherent(folder: Path) -> float:
     ready = re.search(r"fake_sglang: ready (\d+\.\d+)", log)
     boot = float(ready[1]) - _time(launch["started_at"]) if ready else stages["http"]
     passes = sum(p["wall_s"] for p in benchmark["passes"])
-    ended = json.loads((folder / "instances" / gate["instance"] / "exit.json").read_text())
-    stop = ended.get("stop_s") or 0.0
-    return boot + stages["decode"] + stages["warm_up"] + passes + capture["profiler_s"] + stop
+    live = folder.parents[2] / ".live" / folder.parent.name / folder.name
+    asked = (live / f"release.{gate['instance']}.json").stat().st_mtime
+    ended = json.loads((folder / "instances" / gate["instance"] / "exit.json").read_text())["ended_at"]
+    return (
+        boot
+        + stages["decode"]
+        + stages["warm_up"]
+        + passes
+        + capture["profiler_s"]
+        + max(0.0, _time(ended) - asked)
+    )
 
 
 def _time(text: str) -> float:

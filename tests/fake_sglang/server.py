@@ -421,6 +421,7 @@ class Server:
             self.engine.submit(request)
             await done.wait()
         self.status = "Up"
+        self.log.line(f"fake_sglang: ready {time.time():.3f}")
         self.log.line("The server is fired up and ready to roll!")
 
     async def live(self) -> None:
