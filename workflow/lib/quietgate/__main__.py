@@ -56,7 +56,12 @@ def _parser() -> argparse.ArgumentParser:
 
     verify = commands.add_parser("verify", help="check a results folder or archive")
     verify.add_argument("results", type=Path)
+    verify.add_argument("--traces", action="store_true", help="read large traces again too (minutes)")
     verify.set_defaults(run=_verify)
+
+    migrate = commands.add_parser("migrate", help="bring records of an earlier schema to the one of now")
+    migrate.add_argument("results", type=Path)
+    migrate.set_defaults(run=_migrate)
 
     compare = commands.add_parser("compare", help="two studies of the same grid")
     compare.add_argument("a", type=Path)
@@ -102,13 +107,25 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from quietgate.share.verify import verify
+    from quietgate.share.archive import opened
+    from quietgate.share.verify import check
 
-    problems = verify(args.results)
-    for problem in problems:
+    with opened(args.results) as root:
+        found = check(root, args.traces)
+    for note in found.notes:
+        print(f"note: {note}")
+    for problem in found.problems:
         print(problem)
-    print(f"{len(problems)} problem(s)" if problems else "complete and unchanged")
-    return 1 if problems else 0
+    print(f"{len(found.problems)} problem(s)" if found.problems else "complete and unchanged")
+    return 1 if found.problems else 0
+
+
+def _migrate(args: argparse.Namespace) -> int:
+    from quietgate.share.migrate import migrate
+
+    lines = list(migrate(args.results))
+    print(*lines, f"{len(lines)} record(s) brought to the schemas of now", sep="\n")
+    return 0
 
 
 def _compare(args: argparse.Namespace) -> int:

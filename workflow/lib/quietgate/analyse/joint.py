@@ -44,13 +44,13 @@ def root_of(matrix: Floats) -> Floats:
     """
     size = len(matrix)
     root = np.zeros((size, size))
-    kept = []
+    rank = 0
     for j in range(size):
-        rest = matrix[j:, j] - root[j:, kept] @ root[j, kept]
+        rest = np.asarray(matrix[j:, j] - root[j:, :rank] @ root[j, :rank])
         if rest[0] > _DEPENDENT * matrix[j, j]:
-            root[j:, j] = rest / np.sqrt(rest[0])
-            kept.append(j)
-    return root[:, kept]
+            root[j:, rank] = rest / np.sqrt(rest[0])
+            rank += 1
+    return root[:, :rank]
 
 
 class LargestT:

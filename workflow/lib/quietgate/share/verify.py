@@ -86,7 +86,8 @@ def _bytes(root: Path, notes: list[str]) -> list[str]:
         )
     if (root / ARCHIVE).exists():
         return changed + extra
-    notes += extra[:20]
+    if extra:
+        notes.append(f"{len(extra)} files are not listed in {checksums.NAME}, the first: {extra[0]}")
     return changed
 
 

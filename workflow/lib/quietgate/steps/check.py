@@ -7,6 +7,7 @@ from pathlib import Path
 
 from quietgate import records
 from quietgate.files import read_json
+from quietgate.share.seal import seal
 from quietgate.steps.place import FROZEN
 from quietgate.study import Study
 from quietgate.study.stages import chain, launch_folder, tables_digest
@@ -32,6 +33,7 @@ def main(record: str, log: str) -> None:
             "launches": len(study.launches),
         },
     )
+    seal(root)
 
 
 def problems(study: Study, root: Path) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from quietgate import records
 from quietgate.draw import report
 from quietgate.files import read_json
+from quietgate.share.seal import seal
 
 
 def main(page: str, log: str) -> None:
@@ -14,4 +15,5 @@ def main(page: str, log: str) -> None:
     root = Path(page).parent
     study = records.read(root / "study.json", "study")
     report.write(root, study, read_json(root / "tables" / "statistics.json"), Path(page))
+    seal(root)
     Path(log).write_text("report.html written\n")
