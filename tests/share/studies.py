@@ -77,7 +77,7 @@ def personal(folder: Path) -> None:
         log = (
             f"[2026-11-29] server_args=ServerArgs(model_path='{HOME}/models/x', api_key='{API_KEY}')\n"
             f"loaded from /data/{USER}/drafts by {USER}@{HOST}, mail to {USER}@mail.example.org\n"
-            f"distributed init at tcp://10.20.30.40:5000; cublas 12.8.4.1; #token: 4711, gen throughput 12.5\n"
+            f"distributed init at tcp://10.20.30.40:5000; cublas 12.8.4.1; #token: 4711, throughput 12.5\n"
         )
         nccl = f"{HOST}:4711:4711 [0] NCCL INFO NET/Socket : Using [0]eth0:10.20.30.40<0>\n"
         for where in (path.parent, instance):
