@@ -32,18 +32,18 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     """The command line, checked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to write; replaced when it exists")
-    parser.add_argument("--hidden", type=int, default=128, help="channels (default %(default)s)")
-    parser.add_argument("--layers", type=int, default=4, help="layers of the target, 4 or more (%(default)s)")
+    parser.add_argument("--hidden", type=int, default=96, help="channels (default %(default)s)")
+    parser.add_argument("--layers", type=int, default=6, help="layers of the target, 4 or more (%(default)s)")
     parser.add_argument("--heads", type=int, default=4, help="query heads, an even number (%(default)s)")
     parser.add_argument("--vocab", type=int, default=384, help="tokens of the vocabulary (%(default)s)")
     parser.add_argument("--corpus-chars", type=int, default=60_000, help="text to learn (%(default)s)")
     parser.add_argument("--train-steps", type=int, default=600, help="of the target (%(default)s)")
-    parser.add_argument("--draft-steps", type=int, default=200, help="of the draft (%(default)s)")
+    parser.add_argument("--draft-steps", type=int, default=180, help="of the draft (%(default)s)")
     parser.add_argument("--length", type=int, default=256, help="tokens of a training excerpt (%(default)s)")
     parser.add_argument("--batch", type=int, default=4, help="excerpts per step (%(default)s)")
     parser.add_argument("--depths", type=int, default=3, help="draft depths to train (%(default)s)")
     parser.add_argument(
-        "--own-texts", type=int, default=200, help="of the target, for the draft (%(default)s)"
+        "--own-texts", type=int, default=128, help="of the target, for the draft (%(default)s)"
     )
     parser.add_argument(
         "--shuffled", type=float, default=0.0, help="share of them from shuffled prompts (%(default)s)"
