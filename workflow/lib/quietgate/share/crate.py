@@ -76,7 +76,8 @@ def metadata(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any], n
                 **_facts(root, _WORKFLOW),
             },
         )
-        workflow["license"] = {"@id": LICENCE}
+        workflow["license"] = "https://spdx.org/licenses/MIT"
+        workflow["encodingFormat"] = "text/plain"
         single = [n for n in names if not n.startswith(("cells/", "schemas/")) and n not in (_WORKFLOW, NAME)]
         files = {n: crate.add_file(str(root / n), n, properties=_file(root, n)) for n in single}
         launches = [_launch(crate, root, study, x) for x in study["launches"]]
@@ -86,15 +87,22 @@ def metadata(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any], n
         )
         run = ContextEntity(crate, "#run", _run(root, study))
         run["instrument"] = workflow
-        run["object"] = [files[n] for n in single if n == "config.yaml" or n.startswith("inputs/")]
+        run["object"] = _one_or_all(
+            [files[n] for n in single if n == "config.yaml" or n.startswith("inputs/")]
+        )
         run["result"] = [
             *folders,
             *(files[n] for n in single if n.startswith(("tables/", "figures/")) or n == "report.html"),
         ]
         crate.add(run)
-        crate.root_dataset["mentions"] = [run]
+        crate.root_dataset["mentions"] = run
         graph: dict[str, Any] = crate.metadata.generate()
     return (json.dumps(graph, indent=1, ensure_ascii=False, sort_keys=True) + "\n").encode()
+
+
+def _one_or_all(entities: list[Any]) -> Any:
+    """RO-Crate wants a single value where there is one."""
+    return entities[0] if len(entities) == 1 else entities
 
 
 def _facts(root: Path, name: str) -> dict[str, str]:
@@ -137,7 +145,7 @@ def _run(root: Path, study: Mapping[str, Any]) -> dict[str, Any]:
         "@type": "CreateAction",
         "name": f"Run of the study {study['study']}",
         "description": f"{len(study['launches'])} launches, {failed} of them failed",
-        "startTime": min(times),
-        "endTime": max(times),
+        "startTime": f"{min(times)[:19]}Z",
+        "endTime": f"{max(times)[:19]}Z",
         "actionStatus": {"@id": f"http://schema.org/{status}"},
     }

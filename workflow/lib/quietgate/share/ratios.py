@@ -82,8 +82,8 @@ def _levels(cells: pd.DataFrame, study: Mapping[str, Any], metric: str) -> dict[
     values, _ = launch_values(cells, study, metric)
     order = {cell["id"]: i for i, cell in enumerate(study["cells"])}
     return {
-        int(concurrency): _level(part, order)
-        for concurrency, part in values.groupby("concurrency", sort=True)
+        int(concurrency): _level(values[values["concurrency"] == concurrency], order)
+        for concurrency in sorted(set(values["concurrency"]))
     }
 
 

@@ -54,7 +54,7 @@ def is_secret_value(value: str) -> bool:
     """Whether a value may be one: long enough, and neither a number nor a switch."""
     return (
         len(value) >= _SHORTEST
-        and value != SECRET
+        and not SECRET.startswith(value)
         and re.search(r"[A-Za-z]", value) is not None
         and value.lower() not in ("false", "default", "disabled", "enabled", "required")
     )

@@ -51,9 +51,12 @@ def oddity(value: Any) -> str | None:
         below: list[Any] = []
         for one in level:
             if isinstance(one, dict):
+                below.extend(one)
                 below.extend(one.values())
             elif isinstance(one, list):
                 below.extend(one)
+            elif isinstance(one, str) and not one.isascii() and not _is_text(one):
+                return "holds half a character, which is not text"
             elif isinstance(one, int | float) and not (
                 -LARGEST < one < LARGEST and (isinstance(one, int) or math.isfinite(one))
             ):
@@ -62,3 +65,12 @@ def oddity(value: Any) -> str | None:
             return None
         level = below
     return f"nested more than {MAX_DEPTH} deep"
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be written to a file: JSON can escape surrogates that no encoding knows."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

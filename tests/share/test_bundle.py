@@ -1,0 +1,136 @@
+"""The archive: complete, the same every time, verified, redrawn to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from quietgate.errors import BadInput
+from quietgate.files import sha256
+from quietgate.share import bundle, checksums, redraw, verify
+from quietgate.share.archive import opened
+from quietgate.study import Study
+from share import studies
+
+
+def test_same_results_give_the_same_bytes(
+    study: Path, shared: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    elsewhere = studies.copy(study, tmp_path)
+    for path in elsewhere.rglob("*"):
+        if path.is_file():
+            path.touch()
+    again = bundle.bundle(elsewhere, tmp_path / "out", lambda line: None)
+    assert again.name == shared[0].name == "invented-2026-11-29.zip"
+    assert again.read_bytes() == shared[0].read_bytes()
+
+
+def test_holds_what_a_reviewer_needs(shared: tuple[Path, list[str]]) -> None:
+    with zipfile.ZipFile(shared[0]) as archive:
+        names = set(archive.namelist())
+        page = archive.read("REVIEWERS.md").decode()
+    assert {
+        "REVIEWERS.md", "study.json", "config.yaml", "archive.json", "replacements.csv", "SHA256SUMS",
+        "ro-crate-metadata.json", "report.html", "code/Snakefile", "schemas/launch.schema.json",
+        "tables/cells.csv", "tables/statistics.json", "figures/speed_up.pdf", "figures/speed_up.csv",
+        "cells/steps-2_nccl-tuned/l1/requests.jsonl", "cells/steps-2_nccl-tuned/l1/server.log",
+        "cells/steps-2_nccl-tuned/l1/nccl.host1.4711.log",
+    } <= names  # fmt: skip
+    assert "| claim | figure | command | GPU-hours | tolerance |" in page
+    assert "make figures RESULTS=invented-2026-11-29.zip" in page
+    assert "`/home/user1`" in page
+
+
+def test_config_runs_as_it_is(shared: tuple[Path, list[str]]) -> None:
+    with zipfile.ZipFile(shared[0]) as archive:
+        config = yaml.safe_load(archive.read("config.yaml"))
+        study = json.loads(archive.read("study.json"))
+    again = Study.from_config(config)
+    assert again.config == study["config"]
+    assert [c.id for c in again.cells] == [c["id"] for c in study["cells"]]
+
+
+def test_verifies_and_redraws_to_the_same_bytes(shared: tuple[Path, list[str]], tmp_path: Path) -> None:
+    with opened(shared[0]) as root:
+        assert verify.check(root).problems == []
+        verdicts, notes = redraw.redraw(root, tmp_path / "scratch")
+    assert {v.verdict for v in verdicts} == {redraw.IDENTICAL}
+    assert {"tables/cells.csv", "figures/speed_up.pdf", "report.html"} <= {v.file for v in verdicts}
+    assert notes == []
+
+
+def test_results_are_only_read(study: Path, tmp_path: Path) -> None:
+    mine = studies.copy(study, tmp_path)
+    before = {p: sha256(p) for p in mine.rglob("*") if p.is_file()}
+    bundle.stage(mine, tmp_path / "staged", lambda line: None)
+    assert {p: sha256(p) for p in mine.rglob("*") if p.is_file()} == before
+
+
+def test_what_scrubbing_changes_is_sealed_anew_and_what_was_broken_stays_broken(
+    study: Path, tmp_path: Path
+) -> None:
+    mine = studies.copy(study, tmp_path)
+    good, bad = (mine / f"cells/steps-2_nccl-tuned/{launch}" for launch in ("l1", "l2"))
+    for folder in (good, bad):
+        path = folder / "requests.jsonl"
+        lines = [json.loads(line) | {"error_note": studies.HOME} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    studies.edit(good / "benchmark.json", requests_sha256=sha256(good / "requests.jsonl"))
+    with pytest.raises(BadInput, match=r"l2/benchmark\.json: requests\.jsonl is not the file that"):
+        bundle.stage(mine, tmp_path / "staged", lambda line: None)
+    benchmark = json.loads((tmp_path / "staged/cells/steps-2_nccl-tuned/l1/benchmark.json").read_text())
+    requests = tmp_path / "staged/cells/steps-2_nccl-tuned/l1/requests.jsonl"
+    assert studies.HOME not in requests.read_text()
+    assert benchmark["requests_sha256"] == sha256(requests)
+
+
+def test_failed_cells_are_shared_as_failures(tmp_path: Path) -> None:
+    folder = studies.write(
+        tmp_path, draw=False, profiles=("tuned",), options={"failed": {(2, "tuned"): "out_of_memory"}}
+    )
+    archive = bundle.stage(folder, tmp_path / "staged", lambda line: None)
+    assert archive["problems"] == []
+    assert "out_of_memory" in (tmp_path / "staged/tables/failures.csv").read_text()
+    scratch = tmp_path / "scratch"
+    assert not redraw.failed(redraw.redraw(tmp_path / "staged", scratch)[0])
+
+
+def test_unfinished_studies_can_be_shared_and_say_so(tmp_path: Path) -> None:
+    folder = studies.write(tmp_path, draw=False, profiles=("tuned",))
+    shutil.rmtree(folder / "cells/steps-2_nccl-tuned/l2")
+    archive = bundle.stage(folder, tmp_path / "staged", lambda line: None)
+    assert "cells/steps-2_nccl-tuned/l2/benchmark.json: missing" in archive["problems"]
+    assert "## Known problems" in (tmp_path / "staged/REVIEWERS.md").read_text()
+
+
+def test_private_files_and_logs_of_jobs_stay_here(study: Path, tmp_path: Path) -> None:
+    mine = studies.copy(study, tmp_path)
+    private = (
+        ".live/x/lease.json",
+        ".set-aside/1/study.json",
+        "log/share.log",
+        "notes.txt",
+        "cells/steps-2_nccl-tuned/l1/log/gate.log",
+        "cells/steps-9_nccl-old/l1/launch.json",
+    )
+    for name in private:
+        (mine / name).parent.mkdir(parents=True, exist_ok=True)
+        (mine / name).write_text("{}")
+    (mine / "cells/steps-2_nccl-tuned/l1/core.dump").write_text("x")
+    archive = bundle.stage(mine, tmp_path / "staged", lambda line: None)
+    assert archive["left_out"] == ["cells/steps-2_nccl-tuned/l1/core.dump"]
+    listed = checksums.read(tmp_path / "staged") or {}
+    assert not [n for n in listed if "log/" in n or n.startswith(".") or "steps-9" in n or n == "notes.txt"]
+
+
+def test_script_in_a_title_is_text_in_the_page(study: Path, tmp_path: Path) -> None:
+    mine = studies.copy(study, tmp_path)
+    studies.edit(mine / "study.json", config__title="<script>alert(1)</script> | x")
+    bundle.stage(mine, tmp_path / "staged", lambda line: None)
+    assert "<script>alert(1)" not in (tmp_path / "staged/report.html").read_text()
+    assert "<script>" not in (tmp_path / "staged/REVIEWERS.md").read_text()
