@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from quietgate.share import bundle
+from quietgate.share.remake import remake
 from share import studies
 
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study with names and secrets in it; read only."""
-    folder = studies.write(tmp_path_factory.mktemp("study"))
+    folder = studies.write(tmp_path_factory.mktemp("study"), draw=False)
     studies.personal(folder)
+    remake(folder, folder)
     return folder
 
 

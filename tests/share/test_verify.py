@@ -1,0 +1,334 @@
+"""Every change is found: single bytes in an archive, and edits that keep their checksums in step."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quietgate import __main__, records
+from quietgate.errors import BadInput
+from quietgate.files import sha256, write_json
+from quietgate.share import checksums, migrate, seal, verify
+from quietgate.share.archive import files, opened
+from share import studies
+
+L1 = "cells/steps-2_nccl-tuned/l1"
+
+
+@pytest.fixture(scope="session")
+def plain(study: Path) -> Path:
+    """The study as its owner has it, not an archive; read only."""
+    return study
+
+
+@pytest.fixture
+def mine(plain: Path, tmp_path: Path) -> Path:
+    """A copy to break."""
+    return studies.copy(plain, tmp_path)
+
+
+def flip(path: Path, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def found_in(results: Path) -> list[str]:
+    """What a verification says, also where it refuses to read on."""
+    try:
+        with opened(results) as root:
+            return verify.check(root).problems
+    except BadInput as e:
+        return [str(e)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_flipped_bit_in_an_archive_is_found(
+    seed: int, shared: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng = random.Random(seed)
+    folder = tmp_path_factory.mktemp("flip")
+    with zipfile.ZipFile(shared[0]) as archive:
+        archive.extractall(folder)
+    groups = ("cells/", "tables/", "figures/", "")
+    chosen = [n for n in files(folder) if n.startswith(groups[seed % 4]) and (folder / n).stat().st_size]
+    name = rng.choice(chosen)
+    flip(folder / name, rng)
+    found = found_in(folder)
+    assert found, name
+    assert all("\n" not in line and line.isprintable() for line in found)
+    shutil.rmtree(folder)
+
+
+def test_a_flipped_bit_anywhere_in_the_zip_changes_no_verdict_silently(
+    shared: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """What a zip itself holds besides the files (times, modes) is not the study's; the files are."""
+    with opened(shared[0]) as root:
+        good = {n: sha256(root / n) for n in files(root)}
+    path = tmp_path / "flipped.zip"
+    for seed in range(25):
+        shutil.copy(shared[0], path)
+        flip(path, random.Random(seed))
+        found = found_in(path)
+        assert all("\n" not in line for line in found)
+        if not found:
+            with opened(path) as root:
+                assert {n: sha256(root / n) for n in files(root)} == good
+
+
+def test_every_flipped_bit_in_sealed_results_is_found(mine: Path) -> None:
+    seal.seal(mine)
+    listed = checksums.read(mine) or {}
+    assert f"{L1}/requests.jsonl" in listed
+    rng = random.Random(7)
+    for name in rng.sample(sorted(listed), 25):
+        before = (mine / name).read_bytes()
+        if not before:
+            continue
+        flip(mine / name, rng)
+        assert found_in(mine), name
+        (mine / name).write_bytes(before)
+
+
+def test_added_and_removed_files_are_found(shared: tuple[Path, list[str]], tmp_path: Path) -> None:
+    with zipfile.ZipFile(shared[0]) as archive:
+        archive.extractall(tmp_path)
+    (tmp_path / "tables/extra.csv").write_text("x\n")
+    (tmp_path / "figures/speed_up.pdf").unlink()
+    found = verify.check(tmp_path).problems
+    assert "tables/extra.csv: not listed in SHA256SUMS" in found
+    assert "figures/speed_up.pdf: missing, but listed in SHA256SUMS" in found
+    (tmp_path / "SHA256SUMS").unlink()
+    assert "SHA256SUMS: missing; an archive has one" in verify.check(tmp_path).problems
+
+
+def reseal_requests(folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Change requests as somebody would who knows of the digest in benchmark.json."""
+    path = folder / "requests.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    change(lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    studies.edit(folder / "benchmark.json", requests_sha256=sha256(path))
+
+
+def faster(lines: list[dict[str, Any]]) -> None:
+    for line in lines:
+        line["decode_tokens_per_s"] *= 1.1
+
+
+def consistently_faster(lines: list[dict[str, Any]]) -> None:
+    """All that one request says of itself fits, but no longer the pass."""
+    for line in lines:
+        line["decode_s"] /= 1.1
+        line["decode_tokens_per_s"] *= 1.1
+        line["cycle_ms"] /= 1.1
+
+
+def fewer(lines: list[dict[str, Any]]) -> None:
+    lines.pop()
+
+
+def another_text(lines: list[dict[str, Any]]) -> None:
+    lines[0] |= {"text": "another", "text_sha256": "0" * 64}
+
+
+def no_verify(lines: list[dict[str, Any]]) -> None:
+    lines[0]["spec_verify_ct"] = None
+
+
+FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a number of a request": (lambda r: reseal_requests(r / L1, faster), "its own counts and times give"),
+    "all of a request": (lambda r: reseal_requests(r / L1, consistently_faster), "the raw requests give"),
+    "a request left out": (lambda r: reseal_requests(r / L1, fewer), "the raw requests give"),
+    "an answer": (lambda r: reseal_requests(r / L1, another_text), "text_sha256"),
+    "no speculation": (lambda r: reseal_requests(r / L1, no_verify), "no verify pass in a cell of 2 steps"),
+    "raw requests": (
+        lambda r: (r / L1 / "requests.jsonl").write_text("{}\n"),
+        "not the file that was measured",
+    ),
+    "garbled requests": (
+        lambda r: ((r / L1 / "requests.jsonl").write_text("{\n"),
+                   studies.edit(r / L1 / "benchmark.json",
+                                requests_sha256=sha256(r / L1 / "requests.jsonl"))),
+        "not a request line",
+    ),
+    "a pass": (
+        lambda r: studies.edit(r / L1 / "benchmark.json", passes__0__decode_tokens_per_s=99.0),
+        "decode_tokens_per_s is 99.0, the raw requests give",
+    ),
+    "a pass left out": (
+        lambda r: studies.edit(r / L1 / "benchmark.json", passes=[]),
+        "no pass at concurrency 1, repeat 1",
+    ),
+    "a profile": (
+        lambda r: studies.edit(r / L1 / "profile.json", tokens_per_cycle=2.9),
+        "tokens_per_cycle is 2.9, its sources give",
+    ),
+    "schema": (lambda r: studies.edit(r / L1 / "gate.json", ready_after_s="soon"), "breaks schema"),
+    "a failed gate": (
+        lambda r: shutil.rmtree(r / L1 / "instances"),
+        "which has no gate",
+    ),
+    "another cell's record": (
+        lambda r: shutil.copy(r / "cells/steps-0_nccl-tuned/l1/benchmark.json", r / L1 / "benchmark.json"),
+        "it is of cell 'steps-0_nccl-tuned'",
+    ),
+    "another config": (
+        lambda r: studies.edit(r / L1 / "benchmark.json", digest="0" * 16),
+        "made under another configuration",
+    ),
+    "a launch missing": (lambda r: shutil.rmtree(r / L1), "launch.json: missing"),
+    "a record missing": (lambda r: (r / L1 / "stages.json").unlink(), "stages.json: missing"),
+    "a cell missing": (
+        lambda r: studies.edit(
+            r / "study.json",
+            cells=[c for c in json.loads((r / "study.json").read_text())["cells"]
+                   if c["id"] != "steps-2_nccl-tuned"],
+            launches=[x for x in json.loads((r / "study.json").read_text())["launches"]
+                      if x["cell"] != "steps-2_nccl-tuned"],
+        ),
+        "cell steps-2_nccl-tuned of the config's grid is missing",
+    ),
+    "a launch not listed": (
+        lambda r: studies.edit(
+            r / "study.json", launches=json.loads((r / "study.json").read_text())["launches"][1:]
+        ),
+        "the config asks for 2",
+    ),
+    "the reference": (
+        lambda r: studies.edit(r / "study.json", reference="steps-2_nccl-tuned"),
+        "the config's is steps-0_nccl-tuned",
+    ),
+    "a library version": (
+        lambda r: studies.edit(r / L1 / "launch.json", versions={"sglang": "0.5.9"}),
+        "different versions in one table: sglang: 0.5.23",
+    ),
+    "a driver": (
+        lambda r: studies.edit(r / L1 / "launch.json", driver="999.1"),
+        "different versions in one table: driver",
+    ),
+    "readers": (
+        lambda r: studies.edit(r / L1 / "profile.json", digest="1" * 16),
+        "extracted by other readers than the rest",
+    ),
+    "a table": (
+        lambda r: (r / "tables/cells.csv").write_text("x\n"),
+        "tables/cells.csv: not the file that was made",
+    ),
+    "a figure": (
+        lambda r: (r / "figures/speed_up.svg").write_text("<svg/>"),
+        "figures/speed_up.svg: not the file that was made",
+    ),
+    "a table missing": (lambda r: (r / "tables/cells.csv").unlink(), "tables/cells.csv: missing"),
+    "no tables": (lambda r: shutil.rmtree(r / "tables"), "tables/tables.json: no such record"),
+    "a life missing": (
+        lambda r: studies.edit(r / L1 / "exit.json", instances=["0" * 12]),
+        "server life 000000000000 has no folder",
+    ),
+    "a trace missing": (
+        lambda r: studies.edit(
+            r / L1 / "capture.json", trace_files=[{"name": "t.json.gz", "sha256": "0" * 64, "bytes": 1}]
+        ),
+        "trace/t.json.gz: missing",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_results_are_found(name: str, mine: Path) -> None:
+    assert verify.check(mine).problems == []
+    forge, words = FORGED[name]
+    forge(mine)
+    found = verify.check(mine).problems
+    assert any(words in line for line in found), found
+
+
+UNSAFE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a cell that is a path": (
+        lambda r: studies.edit(r / "study.json", cells__0__id="../../../etc"),
+        "is no name of a cell",
+    ),
+    "a launch that is a path": (
+        lambda r: studies.edit(r / "study.json", launches__0__launch="l1/../.."),
+        "is no launch of a cell",
+    ),
+    "a study that is a path": (
+        lambda r: studies.edit(r / "study.json", study="../x"),
+        "is no name of a study",
+    ),
+    "too many steps": (lambda r: studies.edit(r / "study.json", cells__0__steps=10**9), "1000000000 steps"),
+    "no cells": (lambda r: studies.edit(r / "study.json", cells=[]), "0 cells"),
+    "not a record": (lambda r: write_json(r / "study.json", [1]), "not a quietgate record"),
+    "another record": (
+        lambda r: shutil.copy(r / L1 / "launch.json", r / "study.json"),
+        "a launch record where a study record belongs",
+    ),
+    "not JSON": (lambda r: (r / "study.json").write_text("{"), "not readable as JSON"),
+    "a newer record": (
+        lambda r: studies.edit(r / "study.json", schema="quietgate/study/9"),
+        "written by a newer quietgate",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_a_study_that_cannot_be_trusted_is_refused(name: str, mine: Path) -> None:
+    forge, words = UNSAFE[name]
+    forge(mine)
+    with pytest.raises(BadInput) as caught:
+        verify.check(mine)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"trace_files": [{"name": "../../../secret", "sha256": "0" * 64, "bytes": 1}]}, "is no file name"),
+        ({"profiler_s": 1e300}, "larger than anything measured"),
+        ({"schema": "quietgate/capture/2"}, "written by a newer quietgate"),
+    ],
+)
+def test_records_that_are_not_safe_to_read_on(change: dict[str, Any], words: str, mine: Path) -> None:
+    studies.edit(mine / L1 / "capture.json", **change)
+    found = verify.check(mine)
+    assert not found.readable
+    assert any(words in line for line in found.problems)
+
+
+def test_command_line(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seal.seal(mine)
+    assert __main__.main(["verify", str(mine)]) == 0
+    assert capsys.readouterr().out == "complete and unchanged\n"
+    (mine / "figures/speed_up.svg").write_text("<svg/>")
+    assert __main__.main(["verify", str(mine)]) == 1
+    assert capsys.readouterr().out.endswith("problem(s)\n")
+    assert __main__.main(["verify", str(tmp_path / "none")]) == 2
+    assert "name a results folder or a zip" in capsys.readouterr().err
+
+
+def test_earlier_schema_is_refused_with_the_command_and_then_migrated(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As if `launch` were at its second version, and all there is of the first."""
+    monkeypatch.setitem(migrate.CURRENT, "exit", 2)
+    monkeypatch.setitem(migrate.STEPS, ("exit", 1), lambda r: r | {"reason": f"was: {r['reason']}"})
+    found = verify.check(mine)
+    assert f"python -m quietgate migrate {mine}" in found.problems[0]
+    assert not found.readable
+    assert __main__.main(["migrate", str(mine)]) == 0
+    assert f"{L1}/exit.json: exit 1 -> 2" in capsys.readouterr().out
+    record = records.read(mine / L1 / "exit.json")
+    assert (record["schema"], record["reason"]) == ("quietgate/exit/2", "was: released")
+    assert verify.check(mine).readable
+    monkeypatch.setitem(migrate.CURRENT, "exit", 4)
+    with pytest.raises(BadInput, match="too old to be read"):
+        list(migrate.migrate(mine))
