@@ -51,6 +51,6 @@ def test_share_after_a_study_with_a_failed_cell(run: Run, tmp_path: Path) -> Non
 
     # The next ordinary run does retry it.
     assert run(log="again") == 0, run.text("again")[-3000:]
-    assert run.jobs("again")["launch"] == 1
+    assert run.jobs("again")["gate"] == 1
     assert verify.check(run.results).problems == []
     run.nothing_left()
