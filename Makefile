@@ -20,7 +20,7 @@ check: $(BIN)/.dev
 	ruff format --check .
 	snakefmt --check Snakefile workflow/rules
 	mypy
-	lint-imports
+	PYTHONPATH=workflow/lib lint-imports
 	snakemake --lint
 
 # Redraw what somebody shared: make figures RESULTS=path (a folder or an archive).
@@ -34,7 +34,6 @@ bench: $(BIN)/.dev
 $(BIN)/.workflow: envs/workflow.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -r envs/workflow.txt
-	echo $(CURDIR)/workflow/lib > $$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/quietgate.pth
 	touch $@
 
 $(BIN)/.dev: envs/dev.txt $(BIN)/.workflow
