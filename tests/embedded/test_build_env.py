@@ -228,3 +228,24 @@ def test_two_builds_at_once_wait_for_each_other(tmp_path):
     arguments = [str(ROOT / "workflow" / "embedded"), str(tmp_path / "env"), str(tmp_path / "inside")]
     both = [subprocess.Popen([sys.executable, "-c", script, *arguments]) for _ in range(2)]
     assert [p.wait(60) for p in both] == [0, 0]
+
+
+@pytest.mark.process
+def test_a_step_that_outlives_a_killed_build_keeps_the_next_one_waiting(tmp_path):
+    started, written = tmp_path / "started", tmp_path / "written"
+    step = f"import time, pathlib; pathlib.Path({str(started)!r}).touch(); time.sleep(1); "
+    step += f"pathlib.Path({str(written)!r}).touch()"
+    killed = (
+        "import os, sys, threading, time; sys.path.insert(0, sys.argv[1]); import build_env\n"
+        "from pathlib import Path\n"
+        "def die():\n"
+        f"    while not Path({str(started)!r}).exists(): time.sleep(0.02)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "with build_env.alone(Path(sys.argv[2])):\n"
+        "    threading.Thread(target=die).start()\n"
+        f"    build_env.run([sys.executable, '-c', {step!r}], Path(sys.argv[2] + '.log'), 'step')\n"
+    )
+    arguments = [str(ROOT / "workflow" / "embedded"), str(tmp_path / "env")]
+    assert subprocess.run([sys.executable, "-c", killed, *arguments], timeout=60).returncode == -9
+    with build_env.alone(tmp_path / "env"):
+        assert written.exists()

@@ -93,7 +93,12 @@ def run(command: list[str | Path], log: Path, what: str) -> str:
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET")}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # the trial import is there to leave compiled files
     done = subprocess.run(
-        [str(c) for c in command], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [str(c) for c in command],
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        close_fds=False,  # the lock of `alone`
     )
     with log.open("a") as f:
         f.write(f"$ {' '.join(map(str, command))}\n{done.stdout}\n")
@@ -116,8 +121,12 @@ def say(text: str, began: float) -> None:
 
 @contextlib.contextmanager
 def alone(target: Path) -> Iterator[None]:
-    """Hold TARGET against a second build (a lock beside it, released by the kernel if we die)."""
+    """Hold TARGET against a second build, by a lock beside it that the kernel releases if we die.
+
+    The steps inherit the lock: a pip that outlives a killed build holds it until it has stopped writing.
+    """
     with target.with_name(f".{target.name}.lock").open("w") as lock:
+        os.set_inheritable(lock.fileno(), True)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

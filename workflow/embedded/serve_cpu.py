@@ -18,6 +18,8 @@ gc.set_threshold(200_000, 50, 1_000)
 
 # Read when `sglang.srt.utils` is imported: take the CPU path even where the processor has no AMX.
 os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+# Beside a GPU, a CUDA build of torch would make SGLang take the CUDA path for half of its modules.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 sys.path.insert(0, str(Path(__file__).resolve().parent / "shim"))
 
 import torchvision_ops
