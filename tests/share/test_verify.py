@@ -315,6 +315,14 @@ def test_command_line(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "name a results folder or a zip" in capsys.readouterr().err
 
 
+def test_share_from_the_command_line(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["share", str(mine), "--as-folder", str(tmp_path / "example")]) == 0
+    assert "-> /home/user1" in capsys.readouterr().out
+    assert verify.verify(tmp_path / "example") == []
+    assert __main__.main(["share", str(mine), "--as-folder", str(tmp_path / "example")]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
 def test_earlier_schema_is_refused_with_the_command_and_then_migrated(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

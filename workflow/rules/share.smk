@@ -7,19 +7,16 @@ localrules:
 
 rule share:
     input:
-        RESULTS + "/tables/tables.json",
-        RESULTS + "/figures/figures.json",
-        RESULTS + "/report.html",
+        f"{RESULTS}/tables/tables.json",
+        f"{RESULTS}/figures/figures.json",
+        page=f"{RESULTS}/report.html",
     log:
-        RESULTS + "/log/share.log",
+        f"{RESULTS}/log/share.log",
     conda:
         ENV
     resources:
         server_slot=EXCLUSIVE,
-    params:
-        results=RESULTS,
-        folder="results",
     message:
-        "pack {params.results} for reviewers"
+        "pack the study for reviewers"
     script:
         "../scripts/share.py"

@@ -1,3 +1,3 @@
 from quietgate.steps import share
 
-share.main(snakemake.params.results, snakemake.params.folder, snakemake.log[0])
+share.main(snakemake.input.page, snakemake.log[0])

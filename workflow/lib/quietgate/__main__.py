@@ -59,6 +59,13 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--traces", action="store_true", help="read large traces again too (minutes)")
     verify.set_defaults(run=_verify)
 
+    share = commands.add_parser("share", help="the archive of a results folder, as rule `share` makes it")
+    share.add_argument("results", type=Path)
+    where = share.add_mutually_exclusive_group()
+    where.add_argument("--into", type=Path, default=Path("results"), help="folder for the zip")
+    where.add_argument("--as-folder", type=Path, help="a new folder with the archive's contents instead")
+    share.set_defaults(run=_share)
+
     migrate = commands.add_parser("migrate", help="bring records of an earlier schema to the one of now")
     migrate.add_argument("results", type=Path)
     migrate.set_defaults(run=_migrate)
@@ -118,6 +125,19 @@ def _verify(args: argparse.Namespace) -> int:
         print(problem)
     print(f"{len(found.problems)} problem(s)" if found.problems else "complete and unchanged")
     return 1 if found.problems else 0
+
+
+def _share(args: argparse.Namespace) -> int:
+    from quietgate.share.archive import opened
+    from quietgate.share.bundle import bundle, stage
+
+    with opened(args.results) as root:
+        if args.as_folder:
+            stage(root, args.as_folder, print)
+            print(args.as_folder)
+        else:
+            print(bundle(root, args.into, print))
+    return 0
 
 
 def _migrate(args: argparse.Namespace) -> int:

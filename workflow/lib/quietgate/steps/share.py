@@ -9,11 +9,12 @@ from quietgate.errors import BadInput
 from quietgate.share.bundle import bundle
 
 
-def main(results: str, folder: str, log: str) -> None:
-    """Run the rule: write <study>-<date>.zip into `folder`; exit status 1, one line, where that cannot be."""
+def main(page: str, log: str) -> None:
+    """Run the rule: write <study>-<date>.zip beside the results of `page`; exit status 1 where that fails."""
+    results = Path(page).parent
     lines: list[str] = []
     try:
-        path = bundle(Path(results), Path(folder), lines.append)
+        path = bundle(results, results.parent, lines.append)
     except BadInput as e:
         Path(log).write_text(f"{e}\n")
         print(e, file=sys.stderr)
