@@ -15,6 +15,7 @@ from quietgate.errors import CellFailed, Interrupted
 from quietgate.files import sha256
 from quietgate.inspect import trace
 from quietgate.measure import capture as profiler
+from quietgate.measure import direct
 from quietgate.measure.prompts import Prompt
 
 pytestmark = pytest.mark.process
@@ -62,7 +63,7 @@ def test_older_traces_in_the_folder_are_not_this_pass(fake_server, tmp_path):
 
 def test_a_profiler_left_running_is_stopped_first(fake_server, tmp_path):
     server = fake_server("--device", "cpu")
-    session = profiler._session()
+    session = direct.session()
     left = {"output_dir": str(tmp_path / "left"), "activities": ["CPU"]}
     assert session.post(f"{server.url}/start_profile", json=left, timeout=10).status_code == 200
     session.close()

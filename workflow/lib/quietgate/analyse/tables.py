@@ -16,6 +16,7 @@ from quietgate.analyse.launch_records import MISSING, LaunchRecords, read_launch
 from quietgate.analyse.request_lines import FIELDS, RequestLine, positions, read_requests
 from quietgate.errors import BadInput
 from quietgate.files import sha256, write_atomic
+from quietgate.gate.choices import profile_verdict
 
 Study = Mapping[str, Any]
 Row = dict[str, Any]
@@ -149,10 +150,7 @@ def _axes(cell: Mapping[str, Any]) -> Row:
 def _verdict(found: LaunchRecords) -> str | None:
     """What the gate of the measured server life says of its NCCL profile."""
     gate = found.gates.get(found.instance or "") or found.records.get("gate") or {}
-    for stage in gate.get("stages") or []:
-        if stage["name"] == "nccl":
-            return str(stage["evidence"].get("profile_verdict") or "") or None
-    return None
+    return profile_verdict(gate)
 
 
 def _cells(found: LaunchRecords) -> Iterator[Row]:

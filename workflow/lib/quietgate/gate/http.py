@@ -15,8 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import requests
 
 from quietgate.gate.logtail import LogTail
-from quietgate.gate.stage import Evidence, Proof, Subject, session
+from quietgate.gate.stage import Evidence, Proof, Subject
 from quietgate.gate.waiting import wait_while_working
+from quietgate.measure import direct
 
 READY_LINE = "The server is fired up and ready to roll"
 # A probe that hangs must not hold the gate; /health_generate itself gives up after 20 s.
@@ -62,7 +63,7 @@ class _Signals:
 
     def __init__(self, subject: Subject):
         self._subject = subject
-        self.http = session()
+        self.http = direct.session()
         self.by: str | None = None
         self.ready_status: int | str | None = None
         self.generate_status: int | str | None = None

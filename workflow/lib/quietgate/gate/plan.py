@@ -103,12 +103,7 @@ def plan_for(study: Study, cell: Cell, prompts: Sequence[Prompt]) -> GatePlan:
         prompts=prompts,
         decode_prompts=gate["prompts"],
         decode_tokens=gate["max_new_tokens"],
-        sampling={
-            "max_new_tokens": bench["max_new_tokens"],
-            "temperature": bench["temperature"],
-            "top_p": bench["top_p"],
-            "ignore_eos": bench["ignore_eos"],
-        },
+        sampling=study.sampling(),
         concurrency=tuple(sorted(bench["concurrency"])),
         ready_s=gate["ready_s"],
         stall_s=gate["stall_s"],

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import requests
-
 from quietgate.errors import CellFailed
 from quietgate.files import read_json
 from quietgate.gate import cause
 from quietgate.gate.plan import GatePlan
 from quietgate.gate.progress import Progress
+from quietgate.measure import direct
 from quietgate.serve import processes
 from quietgate.serve.processes import Identity
 from quietgate.serve.state import Live
@@ -93,7 +92,7 @@ class Subject:
         self.plan = plan
         self.report = report
         self._check = check
-        self.http = session()
+        self.http = direct.session()
         self.roots: tuple[Identity, ...] = live.started or tuple(
             found for pid in live.pids if (found := processes.identity(pid))
         )
@@ -175,13 +174,6 @@ class Subject:
             time.sleep(POLL_S)
         found = read_json(path)
         return found if isinstance(found, dict) else {}
-
-
-def session() -> requests.Session:
-    """A session that goes straight to the server: no proxy, no netrc of the user's shell."""
-    http = requests.Session()
-    http.trust_env = False
-    return http
 
 
 def tail(path: Path, size: int = LOG_TAIL_BYTES) -> str:

@@ -21,7 +21,7 @@ import requests
 from quietgate.errors import BadInput, CellFailed
 from quietgate.files import sha256
 from quietgate.inspect.trace import stream
-from quietgate.measure import answer, client
+from quietgate.measure import answer, client, direct
 from quietgate.measure.prompts import Prompt
 
 POLL_S = 0.2
@@ -51,7 +51,7 @@ def capture(
     out_dir = Path(out_dir).resolve()
     out_dir.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    session = _session()
+    session = direct.session()
     info = _server_info(session, base_url)
     before = set(_traces(out_dir))
     _start(session, base_url, out_dir, cycles, info, timeout_s)
@@ -74,12 +74,6 @@ def capture(
         "profiler_s": profiler_s,
         "requests": list(driver.done),
     }
-
-
-def _session() -> requests.Session:
-    session = requests.Session()
-    session.trust_env = False  # a proxy from the environment must not answer for the server
-    return session
 
 
 def _server_info(session: requests.Session, base_url: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import requests as http
 
-from quietgate.measure import answer, client
+from quietgate.measure import answer, client, direct
 from quietgate.measure.prompts import Prompt, enough
 
 # A client that used this share of one core may have been what was measured.
@@ -47,8 +47,7 @@ class PassResult:
 
 def flush_cache(base_url: str, timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
     """Empty the server's prefix cache; False where it refused (requests still run) or cannot."""
-    with http.Session() as session:
-        session.trust_env = False
+    with direct.session() as session:
         try:
             return bool(session.post(f"{base_url}/flush_cache", timeout=timeout_s).ok)
         except http.RequestException:

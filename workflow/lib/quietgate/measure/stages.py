@@ -15,6 +15,7 @@ import requests
 from quietgate.errors import BadInput
 from quietgate.inspect import metrics
 from quietgate.inspect.metrics import STAGE_OF_CATEGORY, Rank, Snapshot
+from quietgate.measure import direct
 
 TIMEOUT_S = 10.0
 
@@ -27,8 +28,7 @@ IDLE_TIMER = "the stage timer did not advance in this window"
 
 def snapshot(base_url: str, timeout_s: float = TIMEOUT_S) -> Snapshot:
     """Read `/metrics` now; where that fails, an empty reading that says why."""
-    session = requests.Session()
-    session.trust_env = False  # a proxy from the environment must not answer for the server
+    session = direct.session()
     try:
         answer = session.get(f"{base_url}/metrics", timeout=timeout_s)
     except requests.RequestException as e:

@@ -32,7 +32,7 @@ def version_of(record: Any) -> tuple[str, int] | None:
     return (found[1], int(found[2])) if found else None
 
 
-def version_problem(record: Any, path: Path, results: Path) -> str | None:
+def version_problem(record: Any, results: Path) -> str | None:
     """Why a record of another schema version cannot be read as it is, and what to do; None for ours."""
     version = version_of(record)
     if version is None:
@@ -71,7 +71,7 @@ def migrate(root: Path) -> Iterator[str]:
         kind, number = version
         now = CURRENT.get(kind, 1)
         if number > now or any((kind, n) not in STEPS for n in range(number, now)):
-            raise BadInput(f"{shown(path)}: {version_problem(record, path, root)}")
+            raise BadInput(f"{shown(path)}: {version_problem(record, root)}")
         for n in range(number, now):
             record = STEPS[kind, n](record) | {"schema": f"quietgate/{kind}/{n + 1}"}
         records.write(path, record)

@@ -103,7 +103,7 @@ def _unsafe(root: Path) -> Iterator[str]:
             yield str(e).replace(str(root) + "/", "", 1)
             continue
         if version_of(record):
-            wrong = version_problem(record, path, root)
+            wrong = version_problem(record, root)
             if wrong:
                 yield f"{name}: {wrong}"
         elif name.parts[0] == "cells" and len(name.parts) <= 4:

@@ -51,7 +51,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
                     flushed = passes.flush_cache(live.base_url)
                     before = stages.snapshot(live.base_url)
                     result = passes.run(
-                        live.base_url, chosen, workload.sampling(place),
+                        live.base_url, chosen, place.study.sampling(),
                         concurrency=concurrency, repeat=repeat, check=held.check,
                         timeout_s=settings["request_timeout_s"], stall_s=settings["stall_timeout_s"],
                     )  # fmt: skip

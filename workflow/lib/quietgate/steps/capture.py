@@ -31,7 +31,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
             live.base_url,
             trace.resolve(),
             workload.prompts_of(place),
-            workload.sampling(place, settings["max_new_tokens"]),
+            place.study.sampling(settings["max_new_tokens"]),
             cycles=settings["cycles"],
             timeout_s=settings["timeout_s"],
             stop_check=held.check,

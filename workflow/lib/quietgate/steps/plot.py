@@ -16,14 +16,13 @@ def main(record: str, log: str) -> None:
     """Run the rule."""
     root = Path(record).parents[1]
     study = Study.thaw(root / FROZEN)
-    drawn = draw(root, root / "figures", study.config["reference_observations"])
+    marks = study.config["reference_observations"]
+    drawn = draw_all(
+        root / "tables",
+        root / "figures",
+        records.read(root / "study.json", "study"),
+        read_json(root / "tables" / "statistics.json"),
+        Path(marks) if marks else None,
+    )
     records.write(Path(record), {**drawn, "digest": figures_digest(study)})
     Path(log).write_text("".join(f"{f['name']}\n" for f in drawn["figures"]))
-
-
-def draw(root: Path, out: Path, marks: str | None) -> records.Record:
-    """Draw every figure of the results in `root` into `out`; returns the record `figures`."""
-    study = records.read(root / "study.json", "study")
-    statistics = read_json(root / "tables" / "statistics.json")
-    reference = Path(marks) if marks else None
-    return draw_all(root / "tables", out, study, statistics, reference)

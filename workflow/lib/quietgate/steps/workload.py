@@ -1,9 +1,8 @@
-"""What a study's requests are: its prompts and sampling parameters."""
+"""What a study asks of its servers: the prompts as they are sent."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from quietgate.measure import prompts
 from quietgate.steps.place import Place
@@ -19,14 +18,3 @@ def prompts_of(place: Place) -> list[prompts.Prompt]:
         model_dir=folder if folder and folder.is_dir() else None,
         chat_template=settings["chat_template"],
     )[: settings["prompt_count"]]
-
-
-def sampling(place: Place, max_new_tokens: int | None = None) -> dict[str, Any]:
-    """SGLang's sampling_params of every request."""
-    settings = place.study.config["benchmark"]
-    return {
-        "max_new_tokens": max_new_tokens or settings["max_new_tokens"],
-        "temperature": settings["temperature"],
-        "top_p": settings["top_p"],
-        "ignore_eos": settings["ignore_eos"],
-    }

@@ -133,7 +133,8 @@ def _grouped(argv: list[str]) -> list[str]:
 
 
 def _state(study: Study, results: Path) -> Iterator[str]:
-    redo = {r.launch: r for r in plan_redo(study, results) if r.launch}
+    found = plan_redo(study, results)
+    redo = {r.launch: r for r in found if r.launch}
     new: list[Launch] = []
     kept: list[Launch] = []
     unfinished: list[Launch] = []
@@ -147,7 +148,7 @@ def _state(study: Study, results: Path) -> Iterator[str]:
         yield f"  unfinished: {launch.cell.id} {launch.id}"
     for launch, item in redo.items():
         yield f"  stale: {launch.cell.id} {launch.id}, from {item.stage} on: {item.why}"
-    for item in plan_redo(study, results):
+    for item in found:
         if item.launch is None:
             yield f"  stale: {item.stage}: {item.why}"
     extra = sorted(_foreign(study, results))

@@ -73,12 +73,12 @@ class Script:
 def read(text: str) -> Script:
     """Take a script apart."""
     reader = _Reader()
-    for line, tokens in _commands(_joined(text, reader.note)):
+    for line, tokens in _commands(_joined(text)):
         reader.command(line, tokens)
     return reader.script
 
 
-def _joined(text: str, note: object) -> list[tuple[int, str]]:
+def _joined(text: str) -> list[tuple[int, str]]:
     """Logical lines with the number of their first line; what people type around them taken off."""
     joined: list[tuple[int, str]] = []
     pending, first = "", 0

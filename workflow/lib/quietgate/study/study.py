@@ -179,6 +179,16 @@ class Study:
         named = self.config["benchmark"]["prompts"]
         return Path(named).expanduser() if named else PROMPTS
 
+    def sampling(self, max_new_tokens: int | None = None) -> dict[str, Any]:
+        """SGLang's sampling_params of every request of the benchmark, or with another output length."""
+        settings = self.config["benchmark"]
+        return {
+            "max_new_tokens": max_new_tokens or settings["max_new_tokens"],
+            "temperature": settings["temperature"],
+            "top_p": settings["top_p"],
+            "ignore_eos": settings["ignore_eos"],
+        }
+
     @property
     def target_model(self) -> str | None:
         """The target model's path or name, as the server gets it."""

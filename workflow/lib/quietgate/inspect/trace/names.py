@@ -38,7 +38,6 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("deep_ep", re.compile(r"\bdeep_ep::|nvshmem\w*_kernel")),
 )
 
-NCCL_CLASSES = frozenset({"nccl", "nccl_symmetric", "rccl_generic"})
 
 _COLLECTIVE = re.compile(
     r"_(AllReduce|AllGatherV|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AlltoAll\w*?)(?=_|\(|$)"
