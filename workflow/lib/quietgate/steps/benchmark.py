@@ -60,23 +60,33 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
                     windows.append(stages.window(before, after, result.wall_s, concurrency, repeat))
                     summaries.append(_summary(result, concurrency, repeat, flushed))
                     place.say(_told(summaries[-1]))
+            own = stages.record(windows)
+            place.write(
+                BENCHMARK, "passed", started, live.instance, own, kind="stages", file="stages.json"
+            )  # fmt: skip
+            # Inside the hold, which knows whether a pass failed because its server is gone.
+            _refuse_bad(summaries)
     finally:
         # Also of a launch that fails here: its raw requests say why.
         write_atomic(place.folder / "requests.jsonl", "".join(f"{line}\n" for line in lines))
-    own = stages.record(windows)
-    place.write(BENCHMARK, "passed", started, live.instance, own, kind="stages", file="stages.json")
-    bad = [s for s in summaries if s["status"] != "passed"]
-    if bad:
-        problems = [
-            f"concurrency {s['concurrency']} repeat {s['repeat']}: {p}" for s in bad for p in s["problems"]
-        ]
-        raise CellFailed("invalid_pass", problems[0], problems)
     return live.instance, {
         "settings": settings,
         "passes": summaries,
         "prompts_sha256": sha256(place.study.prompts_path),
         "requests_sha256": sha256(place.folder / "requests.jsonl"),
     }
+
+
+def _refuse_bad(summaries: list[dict[str, Any]]) -> None:
+    """CellFailed when any pass is no result, with every problem as evidence."""
+    problems = [
+        f"concurrency {s['concurrency']} repeat {s['repeat']}: {p}"
+        for s in summaries
+        if s["status"] != "passed"
+        for p in s["problems"]
+    ]
+    if problems:
+        raise CellFailed("invalid_pass", problems[0], problems)
 
 
 def _summary(result: passes.PassResult, concurrency: int, repeat: int, flushed: bool) -> dict[str, Any]:
