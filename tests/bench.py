@@ -42,6 +42,7 @@ def overhead() -> None:
     """Seconds per cell beyond boot, requests, profiler and stop: 8 launches on the fake server."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder) / "study", grid__steps=[0, 1, 2, 3], replicates=2)
+        run.mode_file.write_text("slow-start:2")
         assert run() == 0, run.text()[-3000:]
         starts = sorted(
             (_time(json.loads(p.read_text())["started_at"]), p.parent) for p in every(run, "launch")
@@ -147,7 +148,8 @@ def sizes() -> None:
 
 def _pretend_finished(run: Run) -> None:
     """Leave the files of a finished study with the digests that a run looks at."""
-    study = Study.from_file(run.folder / "study.yaml")
+    read = Study.from_file(run.folder / "study.yaml")
+    study = Study(read.config, read.source, basedir=str(run.source))
     for launch in study.launches:
         folder = launch_folder(run.results, launch)
         folder.mkdir(parents=True)

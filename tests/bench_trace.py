@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "workflow" / "lib"))
 
-from quietgate.inspect import trace
+from quietgate.inspect.trace import ranks
 from quietgate.inspect.trace.stream import TraceFile
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -106,7 +106,7 @@ def _measure(queue, function, args) -> None:
 
 def typed(paths: list[Path], processes: int) -> None:
     """Our reader."""
-    trace.read(paths, processes)
+    ranks.read(paths, processes)
 
 
 def standard(path: Path) -> None:

@@ -13,9 +13,9 @@ from fake_sglang.running import speculation
 
 from quietgate.errors import CellFailed, Interrupted
 from quietgate.files import sha256
-from quietgate.inspect import trace
+from quietgate.inspect.trace import ranks
 from quietgate.measure import capture as profiler
-from quietgate.measure import direct
+from quietgate.measure import exchange
 from quietgate.measure.prompts import Prompt
 
 pytestmark = pytest.mark.process
@@ -48,7 +48,7 @@ def test_traces_of_all_ranks_whole_and_with_their_digests(fake_server, tmp_path,
     assert 0 < found["profiler_s"] < 60
     assert all(r["phase"] == "capture" and r["ok"] for r in found["requests"])
     assert {r["prompt_id"] for r in found["requests"]} <= {"a", "b"}
-    read = trace.read([tmp_path / "trace" / f["name"] for f in found["trace_files"]])
+    read = ranks.read([tmp_path / "trace" / f["name"] for f in found["trace_files"]])
     assert set(read["spans"]) >= stages
     assert read["problems"] == []
 
@@ -63,10 +63,8 @@ def test_older_traces_in_the_folder_are_not_this_pass(fake_server, tmp_path):
 
 def test_a_profiler_left_running_is_stopped_first(fake_server, tmp_path):
     server = fake_server("--device", "cpu")
-    session = direct.session()
     left = {"output_dir": str(tmp_path / "left"), "activities": ["CPU"]}
-    assert session.post(f"{server.url}/start_profile", json=left, timeout=10).status_code == 200
-    session.close()
+    assert exchange.post(f"{server.url}/start_profile", 10, left).status == 200
     assert len(capture(server.url, tmp_path / "trace")["trace_files"]) == 1
 
 

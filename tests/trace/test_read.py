@@ -6,11 +6,11 @@ import pytest
 import traces
 
 from quietgate.errors import BadInput
-from quietgate.inspect import trace
+from quietgate.inspect.trace import ranks
 
 
 def read(tmp_path, events, **keys):
-    return trace.read([traces.write(tmp_path / "a.trace.json.gz", traces.document(events, **keys))])
+    return ranks.read([traces.write(tmp_path / "a.trace.json.gz", traces.document(events, **keys))])
 
 
 @pytest.mark.parametrize("gpu_spans", [True, False], ids=["gpu spans", "launch correlation"])
@@ -138,7 +138,7 @@ def two_ranks(tmp_path, first, second):
         traces.write(tmp_path / f"1-TP-{r}.trace.json.gz", traces.document(events, rank=r, world_size=2))
         for r, events in enumerate((first, second))
     ]
-    return trace.read(paths)
+    return ranks.read(paths)
 
 
 def test_transfer_is_the_least_over_ranks_and_the_rest_is_waiting(tmp_path):
@@ -190,12 +190,12 @@ def test_collectives_that_do_not_end_together_are_not_split(tmp_path):
 def test_a_missing_rank_is_named(tmp_path):
     document = traces.document(traces.cycles(3), rank=0, world_size=4)
     paths = [traces.write(tmp_path / f"1-TP-{r}.trace.json.gz", document) for r in (0, 1)]
-    assert trace.read(paths)["problems"] == ["1 of 4 ranks have a readable trace"]
+    assert ranks.read(paths)["problems"] == ["1 of 4 ranks have a readable trace"]
 
 
 def test_kernel_totals_that_someone_drew_from_a_trace(tmp_path):
     totals = {"source": "x", "top": [[traces.GEMM, 750.0], [traces.REDUCE, 200.0], [traces.GATHER, 50]]}
-    found = trace.read([traces.write(tmp_path / "top.json", totals)])
+    found = ranks.read([traces.write(tmp_path / "top.json", totals)])
     assert found["kernels"] == {"count": None, "ms": pytest.approx(1.0)}
     assert found["communication"]["share"] == pytest.approx(0.25)
     assert found["communication"]["count"] is None
@@ -206,9 +206,9 @@ def test_two_processes_read_the_same(tmp_path):
         traces.write(tmp_path / f"1-TP-{r}.trace.json.gz", traces.document(traces.cycles(3), rank=r))
         for r in range(3)
     ]
-    assert trace.read(paths, processes=2) == trace.read(paths, processes=1)
+    assert ranks.read(paths, processes=2) == ranks.read(paths, processes=1)
 
 
 def test_no_file_at_all():
     with pytest.raises(BadInput, match="no trace file"):
-        trace.read([])
+        ranks.read([])

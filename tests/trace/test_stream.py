@@ -10,8 +10,7 @@ import pytest
 import traces
 
 from quietgate.errors import BadInput
-from quietgate.inspect import trace
-from quietgate.inspect.trace import stream
+from quietgate.inspect.trace import ranks, stream
 
 # Names that try to be structure.
 NAMES = [
@@ -74,21 +73,21 @@ def test_bare_infinities_bad_bytes_and_quoted_numbers(tmp_path):
     good = json.dumps(traces.document([traces.kernel("k", 1, 2, note=0)]))
     odd = good.replace('"note": 0', '"note": -inf, "n2": nan')
     path = traces.write(tmp_path / "a.json", odd.encode())
-    assert trace.read([path])["kernels"] == {"count": 1, "ms": pytest.approx(0.002)}
+    assert ranks.read([path])["kernels"] == {"count": 1, "ms": pytest.approx(0.002)}
     path = traces.write(tmp_path / "b.json", good.encode().replace(b'"k"', b'"k\xff"'))
-    assert trace.read([path])["kernels"]["count"] == 1
+    assert ranks.read([path])["kernels"]["count"] == 1
     quoted = good.replace('"ts": 1, "dur": 2', '"ts": "1", "dur": "2"').replace(
         '"correlation": 0', '"correlation": "12"'
     )
     path = traces.write(tmp_path / "c.json", quoted.encode())
-    assert trace.read([path])["kernels"] == {"count": 1, "ms": pytest.approx(0.002)}
+    assert ranks.read([path])["kernels"] == {"count": 1, "ms": pytest.approx(0.002)}
 
 
 def test_gzip_of_several_members(tmp_path):
     text = json.dumps(traces.document(traces.cycles(3))).encode()
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(text[:1000]) + gzip.compress(text[1000:]) + b"\0" * 64)
-    assert trace.read([path])["spans"]["verify"]["count"] == 3
+    assert ranks.read([path])["spans"]["verify"]["count"] == 3
 
 
 def flipped(data: bytes) -> bytes:
@@ -114,17 +113,17 @@ def test_one_bad_file_is_one_line_and_the_others_are_used(tmp_path, spoil, says)
     documents = [traces.document(traces.cycles(40), rank=r, world_size=2) for r in (0, 1)]
     good, bad = [traces.write(tmp_path / f"1-TP-{r}.trace.json.gz", d) for r, d in enumerate(documents)]
     bad.write_bytes(spoil(bad.read_bytes()))
-    found = trace.read([good, bad])
+    found = ranks.read([good, bad])
     assert [r["rank"] for r in found["ranks"]] == [0]
     assert found["spans"]["verify"]["count"] == 40
     assert len(found["problems"]) == 2
     assert says in found["problems"][0]
     assert str(bad) in found["problems"][0]
     with pytest.raises(BadInput, match=says) as error:
-        trace.read([bad])
+        ranks.read([bad])
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BadInput, match=r"gone\.json\.gz: No such file"):
-        trace.read([tmp_path / "gone.json.gz"])
+        ranks.read([tmp_path / "gone.json.gz"])

@@ -16,7 +16,7 @@ from quietgate.analyse.source_comparisons import comparisons
 from quietgate.analyse.time_sources import NO_SPECULATION, QUANTITIES, STAGES, Source, tokens_per_cycle
 from quietgate.errors import BadInput
 from quietgate.files import read_json
-from quietgate.inspect import trace as traces
+from quietgate.inspect.trace import ranks
 
 ORDER = ("device_timer", "cycle_timer", "trace", "requests")
 
@@ -79,7 +79,7 @@ def _read_traces(folder: Path) -> tuple[dict[str, Any] | None, str | None]:
     if not names:
         return None, "the profiler pass left no trace"
     try:
-        return traces.read([folder / "trace" / name for name in names]), None
+        return ranks.read([folder / "trace" / name for name in names]), None
     except BadInput as e:
         return None, str(e).splitlines()[0]
 

@@ -14,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import requests
 
+from quietgate.gate import direct
 from quietgate.gate.logtail import LogTail
 from quietgate.gate.stage import Evidence, Proof, Subject
 from quietgate.gate.waiting import wait_while_working
-from quietgate.measure import direct
 
 READY_LINE = "The server is fired up and ready to roll"
 # A probe that hangs must not hold the gate; /health_generate itself gives up after 20 s.

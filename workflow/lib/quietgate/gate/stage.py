@@ -10,10 +10,9 @@ from typing import Any
 
 from quietgate.errors import CellFailed
 from quietgate.files import read_json
-from quietgate.gate import cause
+from quietgate.gate import cause, direct
 from quietgate.gate.plan import GatePlan
 from quietgate.gate.progress import Progress
-from quietgate.measure import direct
 from quietgate.serve import processes
 from quietgate.serve.processes import Identity
 from quietgate.serve.state import Live

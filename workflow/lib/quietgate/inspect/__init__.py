@@ -20,9 +20,9 @@ def read(kind: str, files: list[Path]) -> dict[str, Any]:
 
         return dict(nccl.read(files))
     if kind == "trace":
-        from quietgate.inspect import trace
+        from quietgate.inspect.trace import ranks
 
-        return dict(trace.read(files))
+        return dict(ranks.read(files))
     if kind == "log":
         from quietgate.inspect.log import read as reader
     elif kind == "bench":

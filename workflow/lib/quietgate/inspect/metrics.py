@@ -14,8 +14,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from quietgate.errors import BadInput
 
 Labels = frozenset[tuple[str, str]]
@@ -86,6 +84,9 @@ class Snapshot:
 
 def parse(text: str, where: str = "/metrics") -> Snapshot:
     """A reading from the Prometheus text format; BadInput where it is something else."""
+    # Imported here: jobs that only look at stored readings need no parser.
+    from prometheus_client.parser import text_string_to_metric_families
+
     samples: dict[Key, float] = {}
     try:
         for family in text_string_to_metric_families(text):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,12 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import requests
-
 from quietgate.errors import BadInput, CellFailed
 from quietgate.files import sha256
 from quietgate.inspect.trace import stream
-from quietgate.measure import answer, client, direct
+from quietgate.measure import answer, client, exchange
 from quietgate.measure.prompts import Prompt
 
 POLL_S = 0.2
@@ -51,20 +50,16 @@ def capture(
     out_dir = Path(out_dir).resolve()
     out_dir.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    session = direct.session()
-    info = _server_info(session, base_url)
+    info = _server_info(base_url)
     before = set(_traces(out_dir))
-    _start(session, base_url, out_dir, cycles, info, timeout_s)
+    _start(base_url, out_dir, cycles, info, timeout_s)
     driver = _Driver(base_url, prompts, sampling, timeout_s)
     driver.start()
     try:
-        files = _await_traces(
-            session, base_url, out_dir, before, _ranks_here(info), driver, timeout_s, stop_check
-        )
+        files = _await_traces(base_url, out_dir, before, _ranks_here(info), driver, timeout_s, stop_check)
         profiler_s = time.monotonic() - started
     finally:
         driver.stop()
-        session.close()
     while driver.is_alive() and time.monotonic() < started + timeout_s:
         stop_check()
         driver.join(POLL_S)
@@ -76,13 +71,13 @@ def capture(
     }
 
 
-def _server_info(session: requests.Session, base_url: str) -> dict[str, Any]:
+def _server_info(base_url: str) -> dict[str, Any]:
     """The server's own arguments; empty where it does not tell (then nothing is assumed of it)."""
     for path in ("/server_info", "/get_server_info"):
         try:
-            told = session.get(f"{base_url}{path}", timeout=HTTP_S)
-            found = told.json() if told.status_code == 200 else None
-        except (requests.RequestException, ValueError):
+            told = exchange.get(f"{base_url}{path}", HTTP_S)
+            found = json.loads(told.text) if told.status == 200 else None
+        except (exchange.Unanswered, ValueError):
             continue
         if isinstance(found, dict):
             return found
@@ -102,7 +97,6 @@ def _ranks_here(info: dict[str, Any]) -> int | None:
 
 
 def _start(
-    session: requests.Session,
     base_url: str,
     out_dir: Path,
     cycles: int,
@@ -119,20 +113,19 @@ def _start(
     limit_s = min(START_S, timeout_s)
     for attempt in (1, 2):
         try:
-            told = session.post(f"{base_url}/start_profile", json=body, timeout=limit_s)
-            if told.status_code == 200:
+            told = exchange.post(f"{base_url}/start_profile", limit_s, body)
+            if told.status == 200:
                 return
             if attempt == 1:  # perhaps left running by a capture that was interrupted
-                session.post(f"{base_url}/stop_profile", timeout=limit_s)
-        except requests.RequestException as e:
-            raise CellFailed("profiler", f"/start_profile gave no answer ({type(e).__name__})") from None
+                exchange.post(f"{base_url}/stop_profile", limit_s)
+        except exchange.Unanswered as e:
+            raise CellFailed("profiler", f"/start_profile gave no answer ({e})") from None
     raise CellFailed(
-        "profiler", f"/start_profile answered {told.status_code}: {' '.join(told.text.split())[:200]}"
+        "profiler", f"/start_profile answered {told.status}: {' '.join(told.text.split())[:200]}"
     )
 
 
 def _await_traces(
-    session: requests.Session,
     base_url: str,
     out_dir: Path,
     before: set[Path],
@@ -166,8 +159,8 @@ def _await_traces(
             )
         if not watched and time.monotonic() >= nudge_at and driver.done:
             nudge_at = deadline
-            with contextlib.suppress(requests.RequestException):  # the deadline speaks
-                session.post(f"{base_url}/stop_profile", timeout=HTTP_S)
+            with contextlib.suppress(exchange.Unanswered):  # the deadline speaks
+                exchange.post(f"{base_url}/stop_profile", HTTP_S)
         time.sleep(POLL_S)
 
 

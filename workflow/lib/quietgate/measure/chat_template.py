@@ -1,37 +1,19 @@
-"""A model's own chat template, applied without its tokenizer: jinja2 in a sandbox."""
+"""A model's own chat template, found beside its weights and applied without its tokenizer."""
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from jinja2 import TemplateError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from quietgate.errors import BadInput
 
 Message = dict[str, str]
 Template = Callable[[list[Message]], str]
 
-# Some templates print today's date. Prompts must be the same in every cell and on every day.
-DATE = dt.datetime(2026, 1, 1)
 # The special tokens a template may name.
 TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
-
-
-class _Generation(Extension):
-    """`{% generation %}...{% endgeneration %}` marks what a model wrote: only its body counts here."""
-
-    tags = {"generation"}  # noqa: RUF012 - jinja2 reads the set from the class
-
-    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def load(model_dir: Path) -> Template | None:
@@ -44,31 +26,13 @@ def load(model_dir: Path) -> Template | None:
     source, where = _source(model_dir, config)
     if source is None:
         return None
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = DATE.strftime
+    # Imported here: most jobs have no template to compile.
+    from quietgate.measure.sandbox import compiled
+
     tokens = {name: _token(config.get(name)) for name in TOKENS if config.get(name)}
+    render = compiled(source, tokens, str(where))
     bos = tokens.get("bos_token", "")
-    try:
-        template = environment.from_string(source)
-    except TemplateError as e:
-        raise BadInput(f"{where}: not a chat template that jinja2 can read ({e})") from None
-
-    def apply(messages: list[Message]) -> str:
-        try:
-            text = template.render(
-                messages=messages, add_generation_prompt=True, tools=None, documents=None, **tokens
-            )
-        except (TemplateError, TypeError, ValueError) as e:
-            raise BadInput(
-                f"{where}: does not take these messages ({e}); set chat_template: off to send the text alone"
-            ) from None
-        return text.removeprefix(bos) if bos else text
-
-    return apply
+    return lambda messages: render(messages).removeprefix(bos)
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -98,12 +62,3 @@ def _source(model_dir: Path, config: dict[str, Any]) -> tuple[str | None, Path]:
 
 def _token(value: Any) -> str:
     return str(value.get("content", "")) if isinstance(value, dict) else str(value)
-
-
-def _to_json(value: Any, **options: Any) -> str:
-    # jinja2's own filter escapes for HTML.
-    return json.dumps(value, ensure_ascii=False, **options)
-
-
-def _raise(message: str) -> None:
-    raise TemplateError(message)

@@ -14,9 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import requests as http
-
-from quietgate.measure import answer, client, direct
+from quietgate.measure import answer, client, exchange
 from quietgate.measure.prompts import Prompt, enough
 
 # A client that used this share of one core may have been what was measured.
@@ -47,11 +45,10 @@ class PassResult:
 
 def flush_cache(base_url: str, timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
     """Empty the server's prefix cache; False where it refused (requests still run) or cannot."""
-    with direct.session() as session:
-        try:
-            return bool(session.post(f"{base_url}/flush_cache", timeout=timeout_s).ok)
-        except http.RequestException:
-            return False
+    try:
+        return exchange.post(f"{base_url}/flush_cache", timeout_s).status < 400
+    except exchange.Unanswered:
+        return False
 
 
 def planned(prompts: Sequence[Prompt], concurrency: int) -> list[Prompt]:

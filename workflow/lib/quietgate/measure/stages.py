@@ -10,12 +10,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import requests
-
 from quietgate.errors import BadInput
 from quietgate.inspect import metrics
 from quietgate.inspect.metrics import STAGE_OF_CATEGORY, Rank, Snapshot
-from quietgate.measure import direct
+from quietgate.measure import exchange
 
 TIMEOUT_S = 10.0
 
@@ -28,15 +26,12 @@ IDLE_TIMER = "the stage timer did not advance in this window"
 
 def snapshot(base_url: str, timeout_s: float = TIMEOUT_S) -> Snapshot:
     """Read `/metrics` now; where that fails, an empty reading that says why."""
-    session = direct.session()
     try:
-        answer = session.get(f"{base_url}/metrics", timeout=timeout_s)
-    except requests.RequestException as e:
-        return Snapshot(why=f"/metrics gave no answer ({type(e).__name__})", read_at=time.time())
-    finally:
-        session.close()
-    if answer.status_code != 200:
-        why = f"/metrics answered {answer.status_code}: the server runs without --enable-metrics"
+        answer = exchange.get(f"{base_url}/metrics", timeout_s)
+    except exchange.Unanswered as e:
+        return Snapshot(why=f"/metrics gave no answer ({e})", read_at=time.time())
+    if answer.status != 200:
+        why = f"/metrics answered {answer.status}: the server runs without --enable-metrics"
         return Snapshot(why=why, read_at=time.time())
     try:
         found = metrics.parse(answer.text, f"{base_url}/metrics")
