@@ -70,6 +70,45 @@ def put(config, dotted, value):
         ("grid/axes", {"p": {"variable": "NCCL_PROT", "values": ["LL"]}}, ["grid.axes.p", "NCCL_PROTO"]),
         ("grid/axes", {"k": {"flag": "speculative-eagle-topk", "values": ["a"]}}, ["'a'", "topk"]),
         ("grid/axes", {"status": {"flag": "x", "values": [1]}}, ["grid.axes", "status"]),
+        (
+            "grid/axes",
+            {"tokens": {"flag": "speculative-num-draft-tokens", "values": [3, 5]}},
+            ["grid.axes.tokens: 5 at steps 2", "SGLang silently makes it 3", "leave the axis out"],
+        ),
+        (
+            "grid/axes",
+            {"tokens": {"flag": "speculative_num_draft_tokens", "values": [3, None]}},
+            ["grid.axes.tokens.values: None", "2 or more"],
+        ),
+        (
+            "grid/axes",
+            {
+                "topk": {"flag": "speculative-eagle-topk", "values": [1, 4]},
+                "tokens": {"flag": "speculative-num-draft-tokens", "values": [8]},
+            },
+            ["grid.axes.tokens: 8 at steps 2", "with topk 1"],
+        ),
+        ("server/args/model_path", "/other", [".args.model_path: the same flag as", "args.model-path"]),
+        ("server/args/model", "/other", ["server.args.model:", "server.args.model-path"]),
+        ("server/nodes", [{"args": {"tp_size": 4}}], ["server.nodes.0.args.tp_size", "server.args.tp-size"]),
+        ("server/nodes", [{"args": {"speculative_num_steps": 4}}], ["server.nodes.0.args.", "grid.steps"]),
+        ("server/speculative/args/speculative-num-draft-tokens", 5, [".speculative.args.", "draft_tokens"]),
+        (
+            "grid/axes",
+            {"a": {"flag": "max-x", "values": [1]}, "b": {"flag": "max_x", "values": [2]}},
+            ["grid.axes.b: max_x is already the axis 'a'"],
+        ),
+        ("study", "abc\n", ["study: 'abc\\n'", "expected text matching"]),
+        ("grid/axes", {"x\n": {"flag": "x", "values": [1]}}, ["grid.axes", "'x\\n'"]),
+        ("server/env/A\n", "1", ["server.env", "'A\\n'"]),
+        ("server/python", "", ["server.python: ''", "not empty", "the interpreter"]),
+        ("server/entry", [""], ["server.entry.0: ''", "not empty"]),
+        ("benchmark/prompts", "", ["benchmark.prompts: ''", "not empty"]),
+        ("study", "x" * 81, ["study", "at most 80 characters"]),
+        ("server/env/A", "x\0y", ["server.env.A:", "NUL"]),
+        ("server/args/x", ["a", "b\0"], ["server.args.x.1:", "NUL"]),
+        ("server/args/j", {"k\0": 1}, ["server.args.j.k\\0: in this name", "NUL"]),
+        ("title", "\ud800", ["title:", "surrogate"]),
     ],
 )  # fmt: skip
 def test_one_clear_line(base, place, value, words):
@@ -79,6 +118,27 @@ def test_one_clear_line(base, place, value, words):
         return
     found = problems(base)
     assert any(all(word in line for word in words) for line in found), found
+
+
+def test_a_tree_of_drafts_may_have_an_axis_of_tokens(base):
+    put(base, "server/speculative/topk", 4)
+    put(base, "grid/axes", {"tokens": {"flag": "speculative_num_draft_tokens", "values": [8, 16]}})
+    study = Study.from_config(base)
+    asked = {
+        int(argv[argv.index("--speculative-num-draft-tokens") + 1])
+        for cell in study.cells
+        if cell.steps
+        for argv in [study.resolved(cell)["processes"][0]["argv"]]
+    }
+    assert asked == {8, 16}
+
+
+def test_an_axis_takes_the_place_of_its_flag_under_any_name(base):
+    put(base, "grid/axes", {"tp": {"flag": "tp", "values": [1, 4]}})
+    study = Study.from_config(base)
+    for cell in study.cells:
+        [flag] = [word for word in study.resolved(cell)["processes"][0]["argv"] if word.startswith("--tp")]
+        assert flag == "--tp-size"
 
 
 def test_a_target_with_layers_of_its_own_needs_no_draft_model(base):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend
 from referencing import Registry, Resource
 
 from quietgate.errors import BadInput
@@ -40,10 +43,24 @@ def _registry() -> Registry[Any]:
 
 
 @cache
+def _whole(pattern: str) -> re.Pattern[str]:
+    """A schema's pattern with its last `$` at the very end: Python's also stands before a last newline."""
+    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
+
+
+def _matches(_: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _whole(pattern).search(instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+_Validator = extend(Draft202012Validator, {"pattern": _matches})  # type: ignore[no-untyped-call]
+
+
+@cache
 def validator(name: str) -> Draft202012Validator:
     """The validator of `workflow/schemas/<name>.schema.json`."""
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
-    return Draft202012Validator(schema, registry=_registry())
+    return cast(Draft202012Validator, _Validator(schema, registry=_registry()))
 
 
 def kind_of(record: Any, where: str) -> str:

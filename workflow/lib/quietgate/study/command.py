@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from quietgate.study.flags import canonical
+
 # Where the embedded server and its models live, relative to the run's working folder.
 EMBEDDED_ENV = "resources/sglang-cpu"
 EMBEDDED_MODELS = "resources/tiny-models"
@@ -168,16 +170,16 @@ def resolve(
 
 
 def _set_flag(flags: dict[str, Any], flag: str, value: Any) -> None:
-    """Set an axis's flag in place where the study already has it, under either spelling."""
+    """Set an axis's flag in place where the study already has it, under any of its names."""
     for key in flags:
-        if key.replace("_", "-") == flag.replace("_", "-"):
+        if canonical(key) == canonical(flag):
             flags[key] = value
             return
     flags[flag] = value
 
 
 def _has(flags: dict[str, Any], name: str) -> bool:
-    return any(k.replace("_", "-") == name and v not in (None, False) for k, v in flags.items())
+    return any(canonical(k) == canonical(name) and v not in (None, False) for k, v in flags.items())
 
 
 def pins(config: dict[str, Any], flags: dict[str, Any]) -> dict[str, tuple[Any, str]]:

@@ -16,8 +16,10 @@ from quietgate import versions
 from quietgate.errors import BadConfig
 from quietgate.files import digest, read_json, sha256, write_json
 from quietgate.study import command
-from quietgate.study.config import Config, load, resolve
+from quietgate.study.config import load, resolve
+from quietgate.study.cross_field import Config
 from quietgate.study.epochs import Asked, lay_out
+from quietgate.study.flags import canonical
 
 PROMPTS = Path(__file__).parents[3] / "prompts" / "default.jsonl"
 BASEDIR = str(Path(__file__).parents[4])
@@ -193,7 +195,7 @@ class Study:
     def target_model(self) -> str | None:
         """The target model's path or name, as the server gets it."""
         for key, value in self.config["server"]["args"].items():
-            if key in ("model-path", "model_path", "model"):
+            if canonical(key) == "model_path":
                 return str(command.model_path(value))
         return None
 
