@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from quietgate.errors import BadInput
+from quietgate.inspect.lines import read_text
 
 Labels = frozenset[tuple[str, str]]
 Key = tuple[str, Labels]
@@ -91,9 +92,11 @@ def parse(text: str, where: str = "/metrics") -> Snapshot:
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                samples[sample.name, frozenset(sample.labels.items())] = float(sample.value)
-    except (ValueError, KeyError, IndexError) as e:
-        raise BadInput(f"{where}: not in the Prometheus text format ({e})") from None
+                if math.isfinite(sample.value):  # NaN is how a gauge says that it has no value
+                    samples[sample.name, frozenset(sample.labels.items())] = float(sample.value)
+    except Exception as e:  # the parser checks little: junk may end in any of its expressions
+        what = str(e).encode("ascii", "backslashreplace").decode()[:80] or type(e).__name__
+        raise BadInput(f"{where}: not in the Prometheus text format ({what})") from None
     if not samples and text.strip():
         raise BadInput(f"{where}: no Prometheus sample in it; is it the answer of /metrics?")
     return Snapshot(samples)
@@ -207,11 +210,9 @@ def timer_has(stage: str, version: str | None) -> bool | None:
 
 def read(path: Path) -> dict[str, Any]:
     """What `inspect metrics FILE` prints: stage seconds and passes by rank, engine counters."""
-    try:
-        text = Path(path).read_text(errors="replace")
-    except OSError as e:
-        raise BadInput(f"{path}: {e.strerror or e}") from None
-    snapshot = parse(text, str(path))
+    snapshot = parse(read_text(path, "/metrics answer"), str(path))
+    if not snapshot.samples:
+        raise BadInput(f"{path}: nothing but blank lines; save the answer of /metrics again")
     cycles = {rank: decode_passes(modes) for rank, modes in passes(snapshot).items()}
     seconds = stage_seconds(snapshot)
     return {

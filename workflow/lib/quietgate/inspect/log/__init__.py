@@ -32,9 +32,11 @@ def read(path: Path) -> dict[str, Any]:
     decode, prefill = Decode(), Prefill()
     servers: list[dict[str, Any]] = []
     boots = lines = 0
+    blank = True
     server = Server(1)
     for block in blocks(path, "server log"):
         lines = block.number(len(block.lines) - 1) if block.lines else lines
+        blank = blank and not block.data.strip()
         for part in _at_boots(block):
             if arguments.starts(part.lines[0]) and server.evident and not _same_boot(server, part.lines[0]):
                 _close(server, decode, prefill, servers)
@@ -43,8 +45,8 @@ def read(path: Path) -> dict[str, Any]:
             server.see(part)
     _close(server, decode, prefill, servers)
     boots += server.evident
-    if lines == 0:
-        raise BadInput(f"{path}: no line in it; name a server's log")
+    if blank:
+        raise BadInput(f"{path}: nothing but blank lines; name a server's log")
     return _told(path, server, decode, prefill, servers, boots, lines)
 
 
