@@ -1,4 +1,4 @@
-"""`python -m quietgate inspect KIND` of what cannot be read: exit status 2 and one line that names the file."""
+"""`python -m quietgate inspect KIND` of what cannot be read: exit status 2, one line that names the file."""
 
 import gzip
 import json
