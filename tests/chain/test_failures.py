@@ -23,6 +23,7 @@ WRONG = {
     6: ("cut-stream:6", "benchmark", "invalid_pass"),
     7: ("http-500:6", "benchmark", "invalid_pass"),
     8: ("hang:6", "benchmark", "invalid_pass"),
+    9: ("exit-at-start", "gate", "unknown"),
 }
 
 

@@ -22,6 +22,13 @@ capacity of 23.56 GiB of which 338.75 MiB is free. Including non-PyTorch memory,
 is reserved by PyTorch but unallocated.
 """
 
+UNKNOWN = """\
+frobnicator: the flux capacitor is not aligned, cannot go on
+consult your dealer
+/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There \
+appear to be 1 leaked semaphore objects to clean up at shutdown
+  warnings.warn('resource_tracker: There appear to be %d '"""
+
 DIED = """\
 Scheduler hit an exception: Traceback (most recent call last):
   File "/srv/sglang/srt/managers/scheduler.py", line 6361, in run_scheduler_process

@@ -2,6 +2,7 @@
 
     slow-start:S            listens after S seconds
     crash-at-start[:S]      CUDA out of memory after S seconds (0.1)
+    exit-at-start[:STATUS]  ends by itself while weights load, with an error that nobody knows
     crash-mid-request[:N]   the scheduler dies inside a request, after N whole ones (0)
     never-healthy           HTTP answers, /health is 503 for ever, /generate never answers
     healthy-but-no-decode   /health is 200, prefill works, no decode ever ends
@@ -26,6 +27,7 @@ from typing import Any
 NAMES = (
     "slow-start",
     "crash-at-start",
+    "exit-at-start",
     "crash-mid-request",
     "never-healthy",
     "healthy-but-no-decode",

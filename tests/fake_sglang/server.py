@@ -87,6 +87,8 @@ class Server:
         if "crash-at-start" in self.modes:
             time.sleep(float(self.modes["crash-at-start"] or 0.1))
             self.die(log.OUT_OF_MEMORY)
+        if "exit-at-start" in self.modes:
+            self.exit(int(self.modes["exit-at-start"] or 3))
         for rank in self.ranks:
             self.log.line(
                 "Load weight end. elapsed=0.14 s, type=LlamaForCausalLM, avail mem=139.05 GB,"
@@ -124,6 +126,14 @@ class Server:
         for child in self.children:
             child.kill()
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def exit(self, status: int) -> None:
+        """End by itself in the middle of a stage, with an error that no table of failures knows."""
+        self.log.line(log.UNKNOWN)
+        for child in self.children:
+            child.kill()
+            child.wait()
+        os._exit(status)
 
     def terminate(self) -> None:
         """SIGTERM: drain and leave."""

@@ -10,12 +10,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_sglang import log
 
 from quietgate import gate, records
 from quietgate.errors import CellFailed, Interrupted
+from quietgate.gate import cause
 
 pytestmark = pytest.mark.process
 
@@ -85,6 +88,39 @@ def test_a_server_that_dies_at_start_is_classified_at_once(gated: Callable[..., 
     assert bad["evidence"]["during"] == "port"
     assert any("CUDA out of memory" in line for line in bad["evidence"]["lines"])
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("flags", ["", "--fake-nccl --tp-size 2"])
+def test_a_server_that_exits_is_no_hang_whatever_its_log_lacks(gated: Callable[..., Any], flags: str) -> None:
+    live, plan = gated(2, mode="exit-at-start", flags=flags)
+    bad = failed(gate.run(live, plan)[0])
+    assert bad["name"] == "process"
+    assert "Load weight begin" in live.log.read_text()
+    assert "Load weight end" not in live.log.read_text()
+    # Nobody recorded its exit status here: it is gone, and why is open.
+    assert bad["evidence"]["failure_class"] in ("unknown", "killed")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "failure_class", "words"),
+    [
+        (log.UNKNOWN, 3, "unknown", "frobnicator: the flux capacitor is not aligned, cannot go on"),
+        ("just a word\n", 1, "unknown", "just a word"),
+        ("", 1, "unknown", "nothing in its log"),
+        (log.UNKNOWN, -9, "killed", "SIGKILL"),
+        (log.UNKNOWN, 139, "segmentation_fault", "SIGSEGV"),
+        (log.OUT_OF_MEMORY, 3, "out_of_memory", "CUDA out of memory"),
+        ("h:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 - Init START\nbad luck\n", 1, "unknown", "bad"),
+        ("Health check failed. Server couldn't get a response from detokenizer\n", 1, "unknown", "Health"),
+    ],
+)  # fmt: skip
+def test_the_cause_of_an_exit(tmp_path: Path, text: str, code: int, failure_class: str, words: str) -> None:
+    path = tmp_path / "server.log"
+    begun = "[2026-11-29 17:00:01 TP0] Load weight begin. avail mem=1.00 GB\n" if text else ""
+    path.write_text(begun + text)
+    found = cause.of_death(path, code)
+    assert found.failure_class == failure_class
+    assert words in found.message
 
 
 def test_a_server_that_dies_while_it_decodes(gated: Callable[..., Any]) -> None:

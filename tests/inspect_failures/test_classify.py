@@ -267,6 +267,8 @@ def test_a_hang_shows_by_what_never_ended():
     assert "Capture target verify CUDA graph begin" in found.message
     assert "NCCL_CUMEM_ENABLE" in found.advice
     assert last_stage(BEFORE + capture) == "Capture target verify CUDA graph begin"
+    for text in (start, BEFORE + capture + gone, "sglang::schedul <defunct>\n"):
+        assert classify(text, exited=True) is None, "what has ended did not hang"
 
 
 @pytest.mark.parametrize(

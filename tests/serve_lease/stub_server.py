@@ -1,7 +1,7 @@
 """A server of a few lines that misbehaves on demand. Run with `python -S`; standard library only.
 
     stub_server.py --port N --seen FILE [--ignore-term] [--stray TAG] [--escape TAG] [--fork]
-                   [--exit-after S --status N] [--slow-end S]
+                   [--exit-after S --status N --words TEXT] [--slow-end S]
 
 --seen FILE    write what was given to this process (argv, environment, pid) there
 --stray TAG    leave a grandchild in a session of its own, TERM ignored, environment and files gone
@@ -57,7 +57,10 @@ if seen := option("--seen"):
 print("stub server is up", flush=True)
 if seconds := option("--exit-after"):
     time.sleep(float(seconds))
-    print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", flush=True)
+    print(
+        option("--words", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+        flush=True,
+    )
     os._exit(int(option("--status", "0")))
 connections = []
 while True:

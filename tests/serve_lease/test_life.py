@@ -155,6 +155,23 @@ def test_server_that_exits_by_itself(house):
 
 
 @pytest.mark.parametrize(
+    ("status", "failure_class", "reason"),
+    [
+        ("7", "unknown", "flux is not aligned (the server ended by itself, exit status 7)"),
+        ("137", "killed", "the server ended by itself, exit status 137"),
+    ],
+)
+def test_server_that_exits_for_a_reason_that_nobody_knows(house, status, failure_class, reason):
+    words = "Load weight begin. avail mem=1.00 GB\nflux is not aligned"
+    spec = house.spec("--exit-after", "0.1", "--status", status, "--words", words)
+    server = lease.start(spec)
+    with pytest.raises(CellFailed) as caught, lease.hold(server, "gate") as held:
+        until(lambda: held.check())
+    assert (caught.value.failure_class, caught.value.reason) == (failure_class, reason)
+    release(spec)
+
+
+@pytest.mark.parametrize(
     "tags", [(), ("--stray",), ("--escape", "--stray")], ids=lambda t: "+".join(t) or "-"
 )
 def test_server_that_ignores_term(house, tags):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quietgate.inspect import failures
+from quietgate.inspect.last_words import last_words
 
 _BY_SIGNAL = {
     signal.SIGKILL: ("killed", "killed from outside (SIGKILL), often by the kernel for memory"),
@@ -31,7 +32,7 @@ def of_death(log: Path, returncode: int | None) -> Cause:
     Args:
         returncode: as Python reports it: negative for a signal; a shell's 128 + signal counts too.
     """
-    found = failures.classify(log)
+    found = failures.classify(log, exited=True)
     if found is not None and found.failure_class != "stopped_by_us":
         lines = [found.message]
         lines += [f"at {found.location}"] if found.location else []
@@ -44,4 +45,5 @@ def of_death(log: Path, returncode: int | None) -> Cause:
     for known, (failure_class, message) in _BY_SIGNAL.items():
         if number == known:
             return Cause(failure_class, message, [])
-    return Cause("unknown", "no known reason in its log", [])
+    words = last_words(log)
+    return Cause("unknown", words or "nothing in its log", [words] if words else [])

@@ -164,6 +164,7 @@ def watched(
             time.sleep(POLL_S)
         return asked.result()
     except requests.Timeout:
+        subject.poll()
         raise _no_answer(subject, what) from None
     except requests.RequestException as e:
         subject.linger()

@@ -20,6 +20,7 @@ def wait_while_working(subject: Subject, done: Callable[[], bool], deadline_s: f
         if done():
             return True
         if subject.progress.stalled_s() > subject.plan.stall_s:
+            subject.poll()  # a dead server is as still as one that hangs
             raise _hang(subject)
         return False
 

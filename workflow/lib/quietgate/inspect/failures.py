@@ -193,28 +193,34 @@ class Watch:
                 return f"{file.rsplit('/', 1)[-1]}:{number} {function}".rstrip()
         return None
 
-    def result(self) -> Failure | None:
-        """The failure as far as seen; a stop by us comes back as class stopped_by_us."""
-        best = self._best.get(ROOT)
+    def result(self, exited: bool = False) -> Failure | None:
+        """The failure as far as seen; a stop by us comes back as class stopped_by_us.
+
+        Args:
+            exited: the server ended by itself, so whatever its log lacks or says, it did not hang.
+        """
+        ranked = {r: f for r, f in self._best.items() if not (exited and f.failure_class == "hang")}
+        best = ranked.get(ROOT)
         if best is not None:
             return best
         generic = self._after_marker or self._first_generic or self._marker
         if self.stopped is not None and (generic is None or _later(generic, self.stopped)):
             return self.stopped
-        if (vague := self._best.get(VAGUE)) is not None:
+        if (vague := ranked.get(VAGUE)) is not None:
             return vague
-        symptom = self._best.get(SYMPTOM)
+        symptom = ranked.get(SYMPTOM)
         # A scheduler's own exception explains the symptoms that follow it.
         hit = self._after_marker
         if symptom is not None and not (hit is not None and _later(symptom, hit)):
             return symptom
         if generic is not None:
             return generic
-        for rank in sorted(self._best):
-            if rank == CONSEQUENCE and self._structural() is not None:
+        structural = None if exited else self._structural()
+        for rank in sorted(ranked):
+            if rank == CONSEQUENCE and structural is not None:
                 continue
-            return self._best[rank]
-        return self._structural()
+            return ranked[rank]
+        return structural
 
     def _structural(self) -> Failure | None:
         """A hang shows by what is missing: something began, never ended, and nothing says why."""
@@ -265,7 +271,9 @@ def _later(a: Failure, b: Failure) -> bool:
     return (a.line or 0) > (b.line or 0)
 
 
-def classify(text_or_path: str | bytes | Path, returncode: int | None = None) -> Failure | None:
+def classify(
+    text_or_path: str | bytes | Path, returncode: int | None = None, exited: bool = False
+) -> Failure | None:
     """Why the server that wrote this log failed, or None where nothing tells.
 
     Args:
@@ -273,8 +281,9 @@ def classify(text_or_path: str | bytes | Path, returncode: int | None = None) ->
             nothing); a str or bytes is the log's text itself.
         returncode: the launcher's exit status (negative: the signal), asked where the log names no
             cause of its own.
+        exited: the server ended by itself, which no hanging server does.
     """
-    found = _watched(text_or_path).result()
+    found = _watched(text_or_path).result(exited)
     named = None if returncode is None else _of_status(returncode)
     if named is not None and (found is None or found.failure_class == "killed"):
         return named

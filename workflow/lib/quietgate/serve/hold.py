@@ -215,7 +215,11 @@ def _cancel_running_loop() -> bool:
 
 
 class ServerEnded(CellFailed):
-    """A server that ended by itself: its log may say why."""
+    """A server that ended by itself, with this exit status: its log may say why."""
+
+    def __init__(self, reason: str, returncode: int | None):
+        super().__init__("killed", reason)
+        self.returncode = returncode
 
 
 def outcome_of(lease: dict[str, Any]) -> Exception:
@@ -223,7 +227,9 @@ def outcome_of(lease: dict[str, Any]) -> Exception:
     ended = lease["ended"]
     if ended["interrupted"]:
         return Interrupted(ended["reason"])
-    return (ServerEnded if ended["by_itself"] else CellFailed)("killed", ended["reason"])
+    if ended["by_itself"]:
+        return ServerEnded(ended["reason"], ended["returncode"])
+    return CellFailed("killed", ended["reason"])
 
 
 def explained(outcome: Exception, log: Path) -> Exception:
@@ -234,14 +240,21 @@ def explained(outcome: Exception, log: Path) -> Exception:
         lines = log.read_text(errors="replace").splitlines()[-15:]
     except OSError:
         lines = []
-    # Imported here, since it is needed by failures only.
-    from quietgate.inspect.failures import classify
-
-    found = classify(log) if isinstance(outcome, ServerEnded) else None
-    if found is None or found.failure_class == "stopped_by_us":  # not by us, as its lease says
+    if not isinstance(outcome, ServerEnded):
         return CellFailed("killed", outcome.reason, lines)
-    reason = f"{found.message} ({outcome.reason})"
-    return CellFailed(found.failure_class, reason, [found.message, *lines])
+    # Imported here, since they are needed by failures only.
+    from quietgate.inspect.failures import classify
+    from quietgate.inspect.last_words import last_words
+
+    found = classify(log, exited=True)
+    if found is not None and found.failure_class != "stopped_by_us":  # not by us, as its lease says
+        reason = f"{found.message} ({outcome.reason})"
+        return CellFailed(found.failure_class, reason, [found.message, *lines])
+    code = outcome.returncode
+    if code is None or not 0 <= code <= 128:  # by a signal, or by a shell that says so
+        return CellFailed("killed", outcome.reason, lines)
+    words = last_words(log)
+    return CellFailed("unknown", f"{words} ({outcome.reason})" if words else outcome.reason, lines)
 
 
 def request_release(state: State, instance: str, reason: str, *, interrupted: bool = False) -> None:

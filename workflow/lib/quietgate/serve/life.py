@@ -190,7 +190,7 @@ class Life:
                 if not alive(self.order.owner):
                     return End("owner gone", interrupted=True)
         which = "the server" if len(self.started) == 1 else f"process {number} of the server"
-        return End(f"{which} ended by itself, {describe(code)}", by_itself=True)
+        return End(f"{which} ended by itself, {describe(code)}", by_itself=True, returncode=code)
 
     def _consumers(self) -> list[tuple[str, bool]]:
         found = []

@@ -114,11 +114,15 @@ class Live:
 
 @dataclass(frozen=True)
 class End:
-    """Why a server ended: in words, and whether that was a failure, and whether its own."""
+    """Why a server ended: in words, and whether that was a failure, and whether its own.
+
+    `returncode` is that of the process that ended by itself first.
+    """
 
     reason: str
     interrupted: bool = False
     by_itself: bool = False
+    returncode: int | None = None
 
 
 class State:
