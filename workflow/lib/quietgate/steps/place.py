@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate import records
-from quietgate.files import read_json
-from quietgate.study import Launch, Study
+from quietgate.study import Launch, Study, typical
 from quietgate.study.stages import Stage, chain, launch_folder, live_folder, stage_digest
 
 FROZEN = ".live/study.json"
@@ -106,24 +105,11 @@ class Place:
                 f.write(line + "\n")
 
     def time_left(self) -> str:
-        """The median time of finished launches times those without an end, in words; "" with none yet."""
-        done, left = [], 0
-        for launch in self.study.launches:
-            folder = launch_folder(self.results, launch)
-            end = read_json(folder / "exit.json")
-            if end is None:
-                left += 1
-                continue
-            total = sum(
-                float((read_json(folder / s.record) or {}).get("seconds") or 0)
-                for s in chain(self.study)
-                if s.needs_server
-            )
-            done.append(total)
-        if not done:
-            return f"{left} launches left"
-        typical = sorted(done)[len(done) // 2]
-        return f"{left} launches left, about {_words(typical * left)}"
+        """How many launches have no end yet, and the median time of those that have times that, in words."""
+        done = typical.ended(self.study, self.results)
+        left = len(self.study.launches) - len(done)
+        each = typical.middle([typical.seconds(self.study, self.results, x) for x in typical.sample(done)])
+        return f"{left} launches left" + (f", about {_words(each * left)}" if each is not None else "")
 
 
 def _words(seconds: float) -> str:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quietgate.files import read_json
-from quietgate.study import command
+from quietgate.study import command, typical
 from quietgate.study.here import missing
 from quietgate.study.resume import plan_redo
 from quietgate.study.stages import EXTRACT, chain, launch_folder
@@ -186,15 +185,13 @@ def _foreign(study: Study, results: Path) -> Iterator[str]:
 
 
 def _typical(study: Study, results: Path) -> tuple[float, float, str]:
-    times, sizes = [], []
-    for launch in study.launches:
-        folder = launch_folder(results, launch)
-        if not (folder / "exit.json").exists():
-            continue
-        found = [read_json(folder / s.record) for s in chain(study)]
-        times.append(sum(float(r.get("seconds", 0.0)) for r in found if isinstance(r, dict)))
-        sizes.append(sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()))
-    if not times:
+    some = typical.sample(typical.ended(study, results))
+    seconds = typical.middle([typical.seconds(study, results, x) for x in some])
+    size = typical.middle([_bytes_below(launch_folder(results, x)) for x in some])
+    if seconds is None or size is None:
         return _UNKNOWN_LAUNCH_S, _UNKNOWN_LAUNCH_BYTES, "a guess: nothing was measured yet"
-    middle = len(times) // 2
-    return sorted(times)[middle], sorted(sizes)[middle], "from the launches already there"
+    return seconds, size, "from the launches already there"
+
+
+def _bytes_below(folder: Path) -> float:
+    return float(sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()))
