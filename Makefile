@@ -11,8 +11,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 study: $(BIN)/.workflow
 	snakemake --cores $(CORES) all
 
+# Tests of the real server come last and alone: they need both cores.
 test: study $(BIN)/.dev check
-	python -m pytest
+	python -m pytest -n 2 --dist worksteal -m "not embedded"
+	python -m pytest -m embedded
 
 # Formatting, lint, types, layers; seconds, no server.
 check: $(BIN)/.dev
