@@ -1,5 +1,6 @@
 """After an edit ONE run redoes what is concerned, with and without .snakemake; the next run nothing."""
 
+import json
 import shutil
 
 import pytest
@@ -116,3 +117,46 @@ def test_lost_files_are_made_again(done):
     ran = once_and_done(done)
     assert ran["benchmark"] == 1
     assert ran["plot"] == 1
+
+
+FORCED = {
+    "benchmark": {"benchmark": 2, "capture": 2, "release": 2, "extract": 2},
+    "capture": {"capture": 2, "release": 2, "extract": 2},
+    "release": {"release": 2},
+}
+
+
+@pytest.mark.parametrize("stage", FORCED)
+def test_a_forced_stage_takes_what_follows_it_along(done, stage):
+    before = done.record("steps-2_nccl-default", "benchmark")["instance"]
+    assert done("--forcerun", stage) == 0, done.text()[-3000:]
+    ran = {rule: n for rule, n in done.jobs().items() if rule in {*SERVER_BOUND, "extract"}}
+    assert ran == FORCED[stage]
+    agree(done, before, anew=stage == "benchmark")
+    assert done(log="again") == 0
+    assert done.finished("again"), done.text("again")[-3000:]
+
+
+def test_one_record_forced_by_its_name(done):
+    path = "results/t/cells/steps-2_nccl-default/l1/benchmark.json"
+    before = done.record("steps-2_nccl-default", "benchmark")["instance"]
+    assert done("--force", target=path) == 0, done.text()[-3000:]
+    assert done.jobs() == {"benchmark": 1}
+    assert done.record("steps-2_nccl-default", "exit")["instance"] == before
+    assert done(log="again") == 0, done.text("again")[-3000:]
+    assert done.jobs("again")["release"] == done.jobs("again")["extract"] == 1
+    assert "benchmark" not in done.jobs("again")
+    agree(done, before, anew=True)
+
+
+def agree(run, before, anew):
+    """The records of a launch name the life that was measured, and how that one ended."""
+    found = {n: run.record("steps-2_nccl-default", n) for n in ("benchmark", "exit", "profile")}
+    [life] = {record["instance"] for record in found.values()}
+    assert (life != before) == anew
+    folder = run.results / "cells/steps-2_nccl-default/l1"
+    own = json.loads((folder / "instances" / life / "exit.json").read_text())
+    assert {k: found["exit"][k] for k in ("reason", "ended_at")} == {
+        k: own[k] for k in ("reason", "ended_at")
+    }
+    assert (folder / "server.log").read_bytes() == (folder / "instances" / life / "server.log").read_bytes()

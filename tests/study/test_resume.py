@@ -148,3 +148,21 @@ def test_a_listed_table_or_figure_that_is_gone(done, tmp_path):
     assert [r.why for r in plan_redo(done, tmp_path)] == ["a file that it lists is gone"]
     (tmp_path / "figures" / "speed.png").write_text("x")
     assert plan_redo(done, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "stage"),
+    [("exit", "passed", "release"), ("profile", "passed", "extract"), ("exit", "failed", None)],
+)
+def test_records_of_one_launch_are_of_the_server_life_that_was_measured(done, tmp_path, name, status, stage):
+    folder = launch_folder(tmp_path, done.launches[0])
+    (folder / "instances" / "other").mkdir()
+    (folder / "instances" / "other" / "gate.json").write_text("{}")
+    for record, change in ((name, {"instance": "other"}), ("benchmark", {"status": status})):
+        path = folder / f"{record}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    redo = plan_redo(done, tmp_path, retry_failed=False)
+    assert [r.stage for r in redo] == ([stage] if stage else []), (
+        "of a benchmark that failed none was measured"
+    )
+    assert stage is None or "another server life" in redo[0].why

@@ -137,6 +137,18 @@ def priority(rule):
     return of
 
 
+def forces_stages():
+    """Whether --forcerun names a stage of launches or a file of one."""
+    forced = getattr(asked(), "forcerun", None) or ()
+    return any(f in CHAIN or f"{RESULTS}/cells/" in f for f in forced)
+
+
+def before(record):
+    """The record that a stage builds on. Its age means nothing; but a stage that a person forces is measured
+    on a new server life, and then all that follows it in this launch is due as well."""
+    return record if forces_stages() else ancient(record)
+
+
 def digest(stage):
     def of(wildcards):
         launch = LAUNCHES[wildcards.cell, wildcards.launch]

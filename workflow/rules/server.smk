@@ -28,7 +28,7 @@ rule launch:
 
 rule gate:
     input:
-        ancient(f"{HERE}/launch.json"),
+        before(f"{HERE}/launch.json"),
     output:
         record=f"{HERE}/gate.json",
     log:
@@ -51,7 +51,7 @@ rule gate:
 
 rule benchmark:
     input:
-        ancient(f"{HERE}/gate.json"),
+        before(f"{HERE}/gate.json"),
     output:
         record=f"{HERE}/benchmark.json",
         stages=f"{HERE}/stages.json",
@@ -78,7 +78,7 @@ if "capture" in CHAIN:
 
     rule capture:
         input:
-            ancient(f"{HERE}/benchmark.json"),
+            before(f"{HERE}/benchmark.json"),
         output:
             record=f"{HERE}/capture.json",
         log:
@@ -101,7 +101,7 @@ if "capture" in CHAIN:
 
 rule release:
     input:
-        ancient(f"{HERE}/{BEFORE_RELEASE}"),
+        before(f"{HERE}/{BEFORE_RELEASE}"),
     output:
         record=f"{HERE}/exit.json",
         server_log=f"{HERE}/server.log",

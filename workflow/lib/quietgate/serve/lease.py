@@ -38,6 +38,7 @@ __all__ = [
     "Slot",
     "claim_owner",
     "hold",
+    "how_ended",
     "live",
     "lock_study",
     "reap_stale",
@@ -250,11 +251,11 @@ def release(live_dir: Path, instances_dir: Path, reason: str = "released") -> di
         bound = spec["grace_s"] + spec["memory_timeout_s"] + END_MARGIN_S
         if not wait_until_gone(state, exit_file(Path(instances_dir), instance), bound):
             raise CellFailed("killed", f"the server did not end within {bound:.0f} s")
-    return _exit_fields(Path(instances_dir), order["instance"] if order else None)
+    return how_ended(Path(instances_dir), order["instance"] if order else None)
 
 
-def _exit_fields(instances_dir: Path, instance: str | None) -> dict[str, Any]:
-    """The own fields of the exit record, from the records of the server lives."""
+def how_ended(instances_dir: Path, instance: str | None) -> dict[str, Any]:
+    """How a server life of this launch ended (else its last one), as the exit record tells it."""
     lives = [e for p in instances_dir.glob("*/exit.json") if isinstance(e := read_json(p), dict)]
     lives.sort(key=lambda e: (e["started_at"] or e["ended_at"], e["ended_at"]))
     last = next((e for e in lives if e["instance"] == instance), lives[-1] if lives else None)

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from quietgate.errors import Interrupted
+from quietgate.errors import CellFailed, Interrupted
 from quietgate.files import read_json
 from quietgate.serve import lease
 from quietgate.steps import server
@@ -22,16 +22,22 @@ def main(record: str, log: str) -> None:
     started = time.time()
     instances = place.folder / "instances"
     try:
-        fields = lease.release(place.live, instances, "released")
+        last = lease.release(place.live, instances, "released")
     except Interrupted as e:
         place.say(f"release interrupted: {e}")
         sys.exit(1)
+    except CellFailed as e:
+        place.say(f"release FAILED: {e.reason}; the next run waits for it or ends it")
+        sys.exit(1)
     measured = (read_json(place.folder / BENCHMARK.record) or {}).get("instance")
     instance = measured or server.last_instance(place)
+    # Capture may have needed another server than the timed passes: the end on record is that of theirs.
+    fields = lease.how_ended(instances, instance)
+    fields["left"] = sorted({*fields["left"], *last["left"]})
     fields["instances"] = sorted(p.name for p in instances.iterdir()) if instances.is_dir() else []
     _copy_logs(instances / instance if instance else None, place.folder)
     place.write(RELEASE, "passed", started, instance, fields)
-    place.say(f"server ended ({fields['reason']}); {place.time_left()}")
+    place.say(f"server ended ({last['reason']}); {place.time_left()}")
 
 
 def _copy_logs(source: Path | None, target: Path) -> None:

@@ -17,6 +17,9 @@ from quietgate.files import digest, read_json
 from quietgate.study.epochs import Asked
 from quietgate.study.stages import (
     ALL,
+    BENCHMARK,
+    EXTRACT,
+    RELEASE,
     Stage,
     chain,
     figures_digest,
@@ -78,6 +81,7 @@ CHANGED = "made under another configuration or version"
 def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tuple[Stage, str] | None:
     folder = launch_folder(results, launch)
     stages = chain(study)
+    measured: dict[str, Any] = {}
     for i, stage in enumerate(stages):
         path = folder / stage.record
         if not path.exists():
@@ -94,6 +98,11 @@ def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tupl
             problem = _incomplete(folder, stage, record)
             if problem:
                 return stage, problem
+            if stage is BENCHMARK:
+                measured = record
+            other_life = measured and record.get("instance") != measured.get("instance")
+            if stage in (RELEASE, EXTRACT) and other_life:
+                return stage, f"{stage.record} is of another server life than {BENCHMARK.record}"
         elif retry:
             failure = record.get("failure") or {}
             return stage, f"{record.get('status')}: {failure.get('reason', 'no reason recorded')}"
