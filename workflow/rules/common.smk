@@ -126,6 +126,7 @@ RANK = {
     "gate": 2,
     "extract": 1,
     "launch": 0,
+    "all_reduce": 0,
 }
 
 

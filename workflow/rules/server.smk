@@ -2,10 +2,42 @@
 # jobs; who owns it and how it always ends is in workflow/lib/quietgate/serve.
 
 
+# What a server of this study needs first.
+BEFORE_SERVER = [
+    *([ancient(ENV_STAMP)] if EMBEDDED else []),
+    *([ancient(f"{command.EMBEDDED_MODELS}/models.json")] if TINY_MODELS else []),
+]
+
+
+if "all_reduce" in CHAIN:
+
+    rule all_reduce:
+        input:
+            BEFORE_SERVER,
+        output:
+            record=f"{HERE}/all_reduce.json",
+        log:
+            f"{HERE}/log/all_reduce.log",
+        priority: priority("all_reduce")
+        group:
+            "cell"
+        conda:
+            ENV
+        threads: 1
+        resources:
+            server_slot=1,
+        params:
+            digest=digest(stages.ALL_REDUCE),
+        message:
+            "check the all-reduces of {wildcards.cell}, {wildcards.launch}"
+        script:
+            "../scripts/all_reduce.py"
+
+
 rule launch:
     input:
-        ancient(ENV_STAMP) if EMBEDDED else [],
-        ancient(f"{command.EMBEDDED_MODELS}/models.json") if TINY_MODELS else [],
+        BEFORE_SERVER,
+        before(f"{HERE}/all_reduce.json") if "all_reduce" in CHAIN else [],
     output:
         record=f"{HERE}/launch.json",
     log:

@@ -22,7 +22,7 @@ class CellFailed(Exception):
     """A cell cannot be measured; becomes the failure of its record, not the end of the study.
 
     Attributes:
-        failure_class: one of `quietgate.inspect.failures.CLASSES`, or `invalid_pass`.
+        failure_class: one of `quietgate.inspect.failures.CLASSES`, `invalid_pass` or `wrong_sums`.
         reason: one line for a person.
         evidence: the lines or values the verdict rests on.
     """

@@ -29,7 +29,7 @@ DIGEST_OF = {
 }
 # What was measured on a server, so that the server must have passed the gate.
 MEASURED = ("benchmark", "stages", "capture")
-ORDER = ("launch", "gate", "benchmark", "capture", "exit", "profile")
+ORDER = ("all_reduce", "launch", "gate", "benchmark", "capture", "exit", "profile")
 
 MISSING = "missing"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from quietgate.analyse.launch_records import MISSING, LaunchRecords, read_launch
+from quietgate.analyse.launch_records import MISSING, ORDER, LaunchRecords, read_launch
 from quietgate.analyse.request_lines import FIELDS, RequestLine, positions, read_requests
 from quietgate.errors import BadInput
 from quietgate.files import sha256, write_atomic
@@ -215,7 +215,7 @@ def _stages(found: LaunchRecords) -> Iterator[Row]:
 
 def _failures(found: LaunchRecords) -> Iterator[Row]:
     """The first thing that went wrong in the launch, and what nevertheless failed after it."""
-    for kind in ("launch", "gate", "benchmark", "capture", "exit", "profile"):
+    for kind in ORDER:
         record = found.records.get(kind)
         if record is None or record["status"] != "failed":
             continue

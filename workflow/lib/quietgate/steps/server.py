@@ -54,7 +54,7 @@ def run(place: Place, stage: Stage, work: Callable[[Place], tuple[str | None, Fi
         place.write(stage, "passed", started, instance, fields)
         return
     place.say(f"{stage.name} FAILED ({failure['class']}): {failure['reason']}")
-    place.write(stage, "failed", started, last_instance(place), failure=failure)
+    place.write(stage, "failed", started, last_instance(place, stage.lives), failure=failure)
 
 
 def failure_of(kind: str, reason: str, stage: str, evidence: list[str]) -> Fields:
@@ -82,13 +82,13 @@ def _skipped(place: Place, stage: Stage) -> Fields | None:
     return failure_of(failure["class"], reason, failure["stage"] or before.name, [])
 
 
-def last_instance(place: Place) -> str | None:
-    """The instance of the most recent server life of this launch, or None."""
-    folder = place.folder / "instances"
+def last_instance(place: Place, lives: str = "instances") -> str | None:
+    """The instance of the most recent life of this launch in the folder `lives`, or None."""
+    folder = place.folder / lives
     if not folder.is_dir():
         return None
-    lives = sorted((p.stat().st_mtime, p.name) for p in folder.iterdir() if p.is_dir())
-    return lives[-1][1] if lives else None
+    found = sorted((p.stat().st_mtime, p.name) for p in folder.iterdir() if p.is_dir())
+    return found[-1][1] if found else None
 
 
 def launch_spec(place: Place) -> LaunchSpec:

@@ -89,9 +89,14 @@ def uses_tiny_models(config: dict[str, Any]) -> bool:
 def _program(config: dict[str, Any], basedir: str) -> list[str]:
     server = config["server"]
     if is_embedded(config):
-        return [f"{EMBEDDED_ENV}/bin/python", str(Path(basedir) / EMBEDDED_LAUNCHER)]
+        return [interpreter(config) or "", str(Path(basedir) / EMBEDDED_LAUNCHER)]
     entry = server["entry"] or ["-m", "sglang.launch_server"]
     return entry if server["python"] is None else [server["python"], *entry]
+
+
+def interpreter(config: dict[str, Any]) -> str | None:
+    """The server's Python, or None where the config names a whole program instead."""
+    return f"{EMBEDDED_ENV}/bin/python" if is_embedded(config) else config["server"]["python"]
 
 
 def model_path(value: Any) -> Any:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from quietgate.study.command import interpreter
 from quietgate.study.flags import canonical
 from quietgate.study.nccl_variables import problems as variable_problems
 
@@ -32,6 +33,7 @@ def cross_field_problems(config: Config) -> list[str]:
         *_profiles(config),
         *_axes(config),
         *_entry(config),
+        *_all_reduce(config),
         *_reference(config),
         *_lengths(config),
     ]
@@ -174,6 +176,12 @@ def _entry(config: Config) -> Iterator[str]:
     entry = server["entry"]
     if server["python"] is None and entry is not None and entry[0].startswith("-"):
         yield "server.entry: starts with an option, but server.python is null; name the interpreter"
+
+
+def _all_reduce(config: Config) -> Iterator[str]:
+    check = config["all_reduce"]
+    if check["enabled"] and check["python"] is None and interpreter(config) is None:
+        yield "all_reduce.python: missing, and server.entry names no interpreter; name one that has PyTorch"
 
 
 def _reference(config: Config) -> Iterator[str]:

@@ -26,6 +26,9 @@ def _lines(study: Study) -> Iterator[str]:
         yield f"server.python: no program {python} here; name the interpreter that has SGLang"
     if python is None and entry and not _program(entry[0]):
         yield f"server.entry: no program {entry[0]} here; name it by its path"
+    check = study.config["all_reduce"]
+    if check["enabled"] and check["python"] and not _program(check["python"]):
+        yield f"all_reduce.python: no program {check['python']} here; name an interpreter that has PyTorch"
     if cwd and not Path(cwd).expanduser().is_dir():
         yield f"server.cwd: no folder {cwd} here"
     if not study.prompts_path.is_file():

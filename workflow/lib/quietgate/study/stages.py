@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quietgate import versions
 from quietgate.files import digest, source_digest
 from quietgate.study.study import Cell, Launch, Study
 
@@ -21,6 +22,7 @@ class Stage:
         record: its record's file name; the rest of `files` is written with it.
         needs_server: whether the step runs against a live server.
         measures: whether its record is only good together with the gate of the server life it names.
+        lives: the folder of the process lives it runs on, each with its logs and its end.
     """
 
     name: str
@@ -28,8 +30,10 @@ class Stage:
     files: tuple[str, ...] = ()
     needs_server: bool = True
     measures: bool = False
+    lives: str = "instances"
 
 
+ALL_REDUCE = Stage("all_reduce", "all_reduce.json", lives="all_reduce")
 LAUNCH = Stage("launch", "launch.json")
 GATE = Stage("gate", "gate.json")
 BENCHMARK = Stage("benchmark", "benchmark.json", ("stages.json", "requests.jsonl"), measures=True)
@@ -38,12 +42,13 @@ RELEASE = Stage("release", "exit.json", ("server.log",))
 EXTRACT = Stage("extract", "profile.json", needs_server=False)
 
 
-ALL = (LAUNCH, GATE, BENCHMARK, CAPTURE, RELEASE, EXTRACT)
+ALL = (ALL_REDUCE, LAUNCH, GATE, BENCHMARK, CAPTURE, RELEASE, EXTRACT)
 
 
 def chain(study: Study) -> tuple[Stage, ...]:
     """The stages of every launch of the study, in order."""
-    return tuple(s for s in ALL if s is not CAPTURE or study.config["capture"]["enabled"])
+    off = [s for s in (ALL_REDUCE, CAPTURE) if not study.config.get(s.name, {}).get("enabled")]
+    return tuple(s for s in ALL if s not in off)
 
 
 def launch_folder(results: Path, launch: Launch) -> Path:
@@ -60,6 +65,10 @@ def stage_digest(study: Study, cell: Cell, stage: Stage) -> str:
     """What the stage's record of this cell depends on."""
     digests = study.digests(cell)
     match stage.name:
+        case "all_reduce":
+            concurrency = study.config["benchmark"]["concurrency"]
+            settings = study.config["all_reduce"]
+            return digest(digests["server"], settings, concurrency, versions.ALL_REDUCE)
         case "benchmark" | "capture":
             return digests[stage.name]
         case "extract":

@@ -1,0 +1,169 @@
+"""The all-reduce check: do a cell's ranks add up right, by themselves, before any server of the cell?
+
+The check runs under the lease exactly as the server would: the same supervisor and GPU slot, a session of
+its own, the same environment function fed the same variables, and the same certain end of everything it
+started. Only the command differs: `workflow/all_reduce/check.py` in the server's own Python. So a profile
+that hangs or adds up wrongly is known in seconds, with the message size and the stage at which it happened,
+instead of after a server's whole time to get ready.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from quietgate.errors import BadInput, CellFailed
+from quietgate.files import read_json
+from quietgate.gate.bypass import decode_bytes
+from quietgate.gate.plan import plan_for
+from quietgate.inspect import nccl
+from quietgate.inspect.failure_rules import ADVICE
+from quietgate.serve import lease
+from quietgate.serve.lease import LaunchSpec, Live
+from quietgate.study import Cell, Study, command
+from quietgate.study.flags import Flags, parse
+
+SCRIPT = "workflow/all_reduce/check.py"
+ANSWER = "answer.json"
+_RANK_DOES = re.compile(r"rank (\d+): (.+)")
+_OF_NCCL = ("versions", "set_by_environment", "transports", "choices", "warnings")
+_POLL_S = 0.05
+_GRACE_S = 5.0
+# What ending it may take beyond the time-out, before its supervisor does so unasked.
+_MARGIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a cell's ranks are asked to reduce.
+
+    Attributes:
+        ranks: of one tensor-parallel group, which is what decode's all-reduces span.
+        sizes: bytes of each message, ascending.
+        script: the check, and python: the interpreter that has PyTorch.
+    """
+
+    python: str
+    script: Path
+    device: str
+    ranks: int
+    sizes: tuple[int, ...]
+    timeout_s: float
+
+
+def check_of(study: Study, cell: Cell) -> Check:
+    """The check that the study's config asks for; BadInput when the message sizes cannot be known."""
+    config = study.config["all_reduce"]
+    plan = plan_for(study, cell, ())
+    flags = parse(plan.argv[0])
+    ranks = flags.integer("tp_size", 1)
+    if ranks % len(plan.argv):
+        raise BadInput(f"all_reduce: {ranks} ranks do not divide into {len(plan.argv)} server processes")
+    python = config["python"] or command.interpreter(study.config)
+    assert python is not None, "the config was checked"
+    sizes = config["bytes"] if config["bytes"] != "auto" else _sizes(study, cell, flags)
+    script = Path(study.basedir) / SCRIPT
+    return Check(python, script, plan.device, ranks, tuple(sorted(sizes)), config["timeout_s"])
+
+
+def _sizes(study: Study, cell: Cell, flags: Flags) -> set[int]:
+    """Bytes of decode's all-reduces: a verify pass at each concurrency, and the draft's own passes."""
+    plan = plan_for(study, cell, ())
+    model = str(Path(study.config["server"]["cwd"] or ".") / Path(study.target_model or "").expanduser())
+    effective = {"model_path": model, "dtype": flags.text("dtype")}
+    found = {
+        decode_bytes(effective, replace(plan, concurrency=(batch,), draft_tokens=tokens))
+        for batch in plan.concurrency
+        for tokens in {plan.draft_tokens or 1, plan.topk or 1}
+    }
+    known = {size for size in found if size is not None}
+    if not known:
+        raise BadInput(f"all_reduce.bytes: auto needs hidden_size from {model}/config.json; list the sizes")
+    return known
+
+
+def spec_of(server: LaunchSpec, check: Check, digest: str, lives: Path) -> LaunchSpec:
+    """The lease's order: the server's in everything but its commands, and with a folder of its own."""
+    processes = []
+    for number, process in enumerate(server.processes):
+        flags = parse(process.argv)
+        argv = (
+            *(check.python, str(check.script), "--ranks", str(check.ranks)),
+            *("--process", str(number), "--processes", str(len(server.processes))),
+            *("--port", "{dist_port}", "--device", check.device),
+            *("--first-gpu", str(flags.integer("base_gpu_id", 0))),
+            *("--gpu-step", str(flags.integer("gpu_id_step", 1))),
+            *("--bytes", ",".join(map(str, check.sizes)), "--flags", ",".join(sorted(flags.values))),
+            *("--out", "{instance_dir}/" + ANSWER, "--stay"),
+        )
+        processes.append(replace(process, argv=argv))
+    return replace(
+        server,
+        digest=digest,
+        processes=tuple(processes),
+        instances_dir=lives,
+        port=None,
+        grace_s=min(server.grace_s, _GRACE_S),
+        max_life_s=check.timeout_s + _MARGIN_S,
+    )
+
+
+def run(spec: LaunchSpec, check: Check, say: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
+    """Run the check to its end; its instance and what it found.
+
+    Raises CellFailed when it hangs (class `hang`), dies (the class its log tells) or adds up wrongly
+    (class `wrong_sums`). Nothing of it is alive afterwards.
+    """
+    live = lease.start(spec, say)
+    with lease.hold(live, "all-reduce check") as held:
+        while (answer := read_json(live.instance_dir / ANSWER)) is None:
+            held.check()
+            if time.time() - live.started_at > check.timeout_s:
+                raise CellFailed("hang", *_hang(live, check))
+            time.sleep(_POLL_S)
+    lease.release(spec.live_dir, spec.instances_dir, "the all-reduce check is done")
+    answer |= {"nccl_log": _nccl_log(live.instance_dir)}
+    wrong = [line for size in answer["sizes"] for line in size["wrong"]]
+    if wrong:
+        raise CellFailed("wrong_sums", f"all-reduce added up wrongly: {wrong[0]}", wrong)
+    return live.instance, answer
+
+
+def _hang(live: Live, check: Check) -> tuple[str, list[str]]:
+    """Where it hangs, and the lines that tell: each rank's last word, what NCCL said, what to try."""
+    stages = last_words(live.log)
+    where = "; ".join(f"rank {rank} at {stage!r}" for rank, stage in sorted(stages.items()))
+    reason = (
+        f"the all-reduce check did not end within {check.timeout_s:g} s: {where or 'no rank said a word'}"
+    )
+    lines = [f"rank {rank}: {stage}" for rank, stage in sorted(stages.items())]
+    said = _nccl_log(live.instance_dir)
+    if said:
+        transports = ", ".join(said["transports"]) or "none yet"
+        lines.append(f"NCCL {', '.join(said['versions'])}, transports: {transports}")
+        lines += [f"{name}={value}" for name, value in said["set_by_environment"].items()]
+        reason += f" (transports: {transports}); {ADVICE['hang']}"
+    return reason, lines
+
+
+def last_words(log: Path) -> dict[int, str]:
+    """What each rank said last that it was about to do."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return {}
+    return {int(rank): stage for rank, stage in _RANK_DOES.findall(text)}
+
+
+def _nccl_log(folder: Path) -> dict[str, Any] | None:
+    """What NCCL's own logs of the check say, or None where there are none."""
+    logs = [p for p in sorted(folder.glob("nccl.*.log")) if p.stat().st_size]
+    try:
+        said = nccl.read(logs) if logs else None
+    except BadInput:
+        return None
+    return {key: said[key] for key in _OF_NCCL} if said else None
