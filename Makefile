@@ -12,7 +12,7 @@ study: $(BIN)/.workflow
 	snakemake --cores $(CORES) all
 
 # Tests of the real server come last and alone: they need both cores.
-test: study $(BIN)/.dev check
+test: study $(BIN)/.dev .venv-crate/.installed check
 	python -m pytest -n 2 --dist worksteal -m "not embedded"
 	python -m pytest -m embedded
 
@@ -42,9 +42,14 @@ $(BIN)/.dev: envs/dev.txt $(BIN)/.workflow
 	$(BIN)/python -m pip install --quiet -r envs/dev.txt
 	touch $@
 
+.venv-crate/.installed: envs/crate.txt
+	$(PYTHON) -m venv .venv-crate
+	.venv-crate/bin/python -m pip install --quiet -r envs/crate.txt
+	touch $@
+
 # Removes what the workflow installed and trained; results are yours to remove.
 clean:
-	rm -rf .venv resources .snakemake
+	rm -rf .venv .venv-crate resources .snakemake
 
 help:
 	@sed -n '1,3p' Makefile
