@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from draw import synthetic
-from quietgate.analyse import statistics, tables
+from quietgate.analyse import collect, statistics, tables
 from quietgate.draw.drawn import Material
 from quietgate.files import write_json
 
@@ -16,9 +16,8 @@ def made(root: Path, settings, analysed: bool = True, **kwargs):
     frames = tables.collect(root, study)
     outcome = None
     if analysed:
-        further = [a for a in study["axes"] if a not in ("steps", "nccl")]
-        outcome, derived = statistics.statistics(frames["cells"], {**study, "axes": further})
-        frames |= derived
+        outcome, derived = statistics.statistics(frames["cells"], study)
+        frames |= derived | {"within": collect.within(frames)}
         write_json(root / "tables" / "statistics.json", outcome)
     tables.write(frames, root / "tables")
     return study, outcome

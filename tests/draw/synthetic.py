@@ -23,6 +23,8 @@ from quietgate.study import Study
 DECODE_MS = {"untuned": 15.9, "tuned": 11.3}
 TUNED_SET = {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}
 TOKENS = 96
+HOST = {"name": "bench-1", "processor": "Invented 9000", "cores": 64, "memory_mib": 524288}
+GPUS = [{"uuid": f"GPU-{i}", "name": "Invented GPU", "memory_mib": 97887} for i in range(8)]
 
 
 def config(
@@ -67,6 +69,7 @@ def write(
     timer: bool = True,
     seed: int = 11,
     noise: float = 0.008,
+    drivers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write study.json and every record below `root`; returns the study record.
 
@@ -75,6 +78,7 @@ def write(
         failed_launches: the same for single launches (steps, profile, launch).
         verdict: what the gate says of the tuned profile.
         timer: whether SGLang's stage timer told draft, verify and extend.
+        drivers: the GPU driver of a launch id, where it is another one.
     """
     study = Study.from_config(settings, "invented.yaml")
     record = study_record(study)
@@ -86,6 +90,7 @@ def write(
         why = failed.get((cell.steps, cell.nccl)) or failed_launches.get((cell.steps, cell.nccl, launch.id))
         when = place / len(study.launches)
         one = _Launch(root, study, launch, place, verdict, timer)
+        one.driver = (drivers or {}).get(launch.id, one.driver)
         if why:
             one.fail(why)
         else:
@@ -107,13 +112,14 @@ def study_record(study: Study) -> dict[str, Any]:
         "launches": [
             {"cell": x.cell.id, "launch": x.id, "block": x.block, "epoch": x.epoch} for x in study.launches
         ],
-        "axes": ["steps", "nccl", *study.config["grid"]["axes"]],
+        "axes": list(study.config["grid"]["axes"]),
         "reference": study.reference.id,
         "seed": study.config["seed"],
         "written_at": "2026-11-29T12:00:00.000Z",
-        "host": {"name": "bench-1", "processor": "Invented 9000", "cores": 64, "memory_mib": 524288},
-        "gpus": [{"uuid": f"GPU-{i}", "name": "Invented GPU", "memory_mib": 97887} for i in range(8)],
-        "driver": "580.1",
+        # `study` may run anywhere, also where nothing was measured.
+        "host": {"name": "laptop-1", "processor": "Another 1", "cores": 4, "memory_mib": 16384},
+        "gpus": [],
+        "driver": None,
         "versions": {"quietgate": "0.1.0", "python": "3.12.1"},
         "git": {"commit": "c" * 40, "modified": False},
         "warnings": [],
@@ -131,6 +137,7 @@ class _Launch:
         self.folder = root / "cells" / launch.cell.id / launch.id
         self.instance = hashlib.sha256(f"{launch.cell.id}/{launch.id}".encode()).hexdigest()[:12]
         self.place, self.verdict, self.timer = place, verdict, timer
+        self.driver = "580.1"
 
     def put(
         self, kind: str, status: str, fields: dict[str, Any], failure: Any = None, file: str = ""
@@ -161,7 +168,8 @@ class _Launch:
             "passed",
             {
                 "server": {k: server[k] for k in ("processes", "workflow_argv", "workflow_env")},
-                "host": {}, "gpus": [], "driver": None, "versions": {"sglang": "0.5.23"}, "slot": "gpu0-7",
+                "host": HOST, "gpus": GPUS, "driver": self.driver, "versions": {"aiohttp": "3.14.5"},
+                "slot": "gpu0-7",
             },
         )  # fmt: skip
 

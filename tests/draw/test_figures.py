@@ -92,6 +92,9 @@ def test_the_stages_of_a_bar_add_up_to_its_cycle(all_of_it):
     stages = known[["draft_ms", "verify_ms", "decode_ms", "extend_ms", "other_ms"]].astype(float)
     assert stages.sum(axis=1).to_numpy() == pytest.approx(known["cycle_ms"].to_numpy(dtype=float), rel=0.01)
     assert drawn.figure.axes[0].get_ylim()[0] == 0
+    for axis in drawn.figure.axes:
+        tops = [bar.get_y() + bar.get_height() for bar in axis.patches]
+        assert max(tops) < axis.get_ylim()[1], "no bar is cut off"
     assert drawn.figure.axes[0].get_ylabel() == "cycle time (ms)"
     assert "SGLang's stage timer" in drawn.caption
     assert any("failed: out of memory" in t.get_text() for a in drawn.figure.axes for t in a.texts)
@@ -130,17 +133,57 @@ def test_acceptance_and_tokens_per_cycle_are_the_same_story(all_of_it):
     assert drawn.figure.axes[0].get_ylim()[0] == 0
 
 
-def test_the_cost_of_a_drafted_token_is_recovered(all_of_it):
-    drawn = accepted.verify_cost(all_of_it)
+def drawn_verify_cost(root, settings, **kwargs):
+    study, outcome = made(root, settings, **kwargs)
+    with house_style():
+        return accepted.verify_cost(material(root, study, outcome))
+
+
+def fitted(drawn):
+    """The straight lines drawn, which begin at one token."""
+    lines = drawn.figure.axes[0].lines
+    return [x for x in lines if len(x.get_xdata()) == 2 and x.get_linestyle() != "None"]
+
+
+def test_the_cost_of_a_drafted_token_is_recovered(tmp_path):
+    drawn = drawn_verify_cost(tmp_path, config([0, 1, 2, 4], launches=2))
     untuned = drawn.frame[drawn.frame["nccl"] == "untuned"]
-    assert untuned["verify_tokens"].unique().tolist() == [2, 4]
+    assert untuned["verify_tokens"].unique().tolist() == [2, 3, 5]
     assert untuned["ms_per_drafted_token"].iloc[0] == pytest.approx(3.35, rel=0.08)
+    assert len(fitted(drawn)) == 2
     assert drawn.figure.axes[0].get_ylabel() == "target verify (ms)"
+
+
+def test_two_numbers_of_verified_tokens_are_no_fit(all_of_it):
+    drawn = accepted.verify_cost(all_of_it)
+    assert sorted(drawn.frame["verify_tokens"].unique()) == [2, 4]
+    assert "ms_per_drafted_token" not in drawn.frame
+    assert fitted(drawn) == []
+    assert "No line is fitted: that needs 3 different numbers" in drawn.caption
+    assert "costs" not in drawn.caption
+
+
+def test_a_profile_with_too_few_has_no_line_and_the_caption_says_so(tmp_path):
+    failed = {(2, "untuned"): "killed"}
+    drawn = drawn_verify_cost(tmp_path, config([0, 1, 2, 4], launches=2), failed=failed)
+    slopes = drawn.frame.groupby("nccl")["ms_per_drafted_token"].first()
+    assert slopes["tuned"] > 0
+    assert np.isnan(slopes["untuned"])
+    assert len(fitted(drawn)) == 1
+    assert "a profile without a line has fewer" in drawn.caption
+
+
+def test_profiles_that_did_nothing_share_one_fit(tmp_path):
+    drawn = drawn_verify_cost(tmp_path, config([0, 1, 2, 4], launches=1), verdict="not_exercised")
+    assert drawn.frame["ms_per_drafted_token"].nunique() == 1
+    assert len(fitted(drawn)) == 1
+    assert "over all profiles" in drawn.caption
+    assert "fit over all profiles" in legend_texts(drawn.figure)
 
 
 def test_verify_tokens_follow_an_axis_over_draft_tokens(tmp_path):
     axes = {"width": {"flag": "speculative-num-draft-tokens", "values": [4, 8]}}
-    settings = config([0, 1, 2], launches=1, profiles=("tuned",), axes=axes)
+    settings = config([0, 2, 3], launches=1, profiles=("tuned",), axes=axes)
     settings["server"]["speculative"] |= {"topk": 4, "draft_tokens": 4}
     study, outcome = made(tmp_path, settings)
     with house_style():
@@ -216,6 +259,15 @@ def test_profiles_that_did_nothing_are_hollow_and_said_so(on_cpu):
     assert "ll-ring (not exercised)" in legend_texts(drawn.figure)
     assert "not exercised (no NCCL on this device)" in drawn.caption
     assert markers(drawn.figure.axes[0], "#D55E00") == {"#ffffff"}
+
+
+def test_equal_configurations_are_not_compared_as_profiles(on_cpu):
+    root, study, outcome = on_cpu
+    with house_style():
+        drawn = grid.interaction(material(root, study, outcome))
+    assert drawn.title == "The same configuration measured twice"
+    assert "the same configuration" in drawn.caption
+    assert "independently" not in drawn.caption
 
 
 def test_confirmed_profiles_are_filled(all_of_it):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from draw.conftest import made
+from draw.synthetic import config
 from quietgate.draw import report
 from quietgate.draw.figures import draw_all
 from quietgate.files import write_json
@@ -42,9 +46,9 @@ class Page(HTMLParser):
         return page
 
 
-def written(root, study, outcome, out, found=None):
-    if not (root / "figures" / "figures.json").exists():
-        record = draw_all(root / "tables", root / "figures", study, outcome)
+def written(root, study, outcome, out, found=None, marks=None):
+    if marks or not (root / "figures" / "figures.json").exists():
+        record = draw_all(root / "tables", root / "figures", study, outcome, marks)
         write_json(root / "figures" / "figures.json", record)
     write_json(root / "tables" / "tables.json", found or {})
     report.write(root, study, outcome, out)
@@ -115,9 +119,45 @@ def test_headings_descend_one_level_at_a_time(page):
 def test_no_conclusion_on_profiles_that_did_nothing(on_cpu, tmp_path):
     root, study, outcome = on_cpu
     words = written(root, study, outcome, tmp_path / "report.html").words
-    assert "default: not exercised (no NCCL on this device)" in words
-    assert "No conclusion is drawn from a difference between them" in words
+    assert words.count("are the same configuration, measured again") == 1, "said once, in the answer"
+    assert "the fastest measured cell is" in words
+    assert ", ll-ring (" in outcome["answer"][0], "the reference's profile stands for the configuration"
+    assert "not exercised (no NCCL on this device)" in words
     assert "drift: one launch per cell" in words
+
+
+KIMI = Path(__file__).parents[2] / "config/reference/kimi-k2.5-eagle3.csv"
+
+
+def test_published_numbers_are_shown_beside_what_follows_from_them(tmp_path):
+    study, outcome = made(tmp_path, config([0, 2, 5], launches=2))
+    words = written(tmp_path, study, outcome, tmp_path / "report.html", marks=KIMI).words
+    table = words[words.index("Published from a study made by hand") :]
+    for told in ("+41.2 % +41 % yes", "+24.4 % about 27 % no", "+5.9 % +5.9 % yes", "-2.4 % nothing"):
+        assert told in table, told
+    assert "no part of any result here" in table
+    caption = (tmp_path / "figures/request_tokens_per_s.txt").read_text()
+    for value in ("62.9 (0 steps, untuned", "88.8 (0 steps, tuned", "94 (2 steps, tuned"):
+        assert value in caption
+
+
+def test_a_study_that_declares_no_published_numbers_shows_none(page):
+    assert "Published from a study" not in page.words
+
+
+def test_what_other_prompts_would_have_given_is_told_for_each_launch(page, results):
+    root, _, _ = results
+    assert "Inside each launch" in page.words
+    assert "says nothing about the next launch" in page.words
+    frame = pd.read_csv(root / "tables" / "within.csv")
+    one = frame[frame["concurrency"] == 1].iloc[0]
+    assert f"{report.number(one['low'])} to {report.number(one['high'])}" in page.words
+
+
+def test_machines_are_those_of_the_launches(page):
+    assert "580.1" in page.words
+    assert "laptop-1" in page.words, "where study.json was written"
+    assert "Another 1" not in page.words
 
 
 def test_without_statistics_numbers_but_no_claims(results, tmp_path):

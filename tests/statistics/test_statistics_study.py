@@ -271,3 +271,43 @@ def test_bad_tables_are_named():
         run(table().drop(columns="repeat"))
     with pytest.raises(BadInput, match="no row of the reference cell"):
         statistics(table(), study_record(GRID, 5, "steps-9_nccl-none"))
+
+
+def test_the_headline_names_no_profile_that_did_nothing_as_fastest():
+    """Every tuned cell is faster, yet the profile was not exercised: noise is no finding."""
+    cells = table(verdict="not_exercised")
+    outcome, _ = run(cells)
+    first = outcome["answer"][0]
+    assert "the fastest measured cell is 5 steps, untuned" in first
+    assert "the same configuration" in first
+    assert "tuned (" not in first.replace("untuned (", "")
+    assert sum("same configuration" in sentence for sentence in outcome["answer"]) == 1
+    assert "NCCL did no work" not in outcome["answer"][2]
+    assert any(r["why"] == "not_exercised" for r in outcome["refusals"])
+
+
+def test_a_cell_stands_in_for_the_same_configuration_that_was_not_measured():
+    cells = table(verdict="not_exercised")
+    gone = cells["cell"] == "steps-5_nccl-untuned"
+    cells.loc[gone, "status"] = "failed"
+    effects_best = run(cells)[0]["answer"][0]
+    assert "the fastest measured cell is 5 steps, tuned" in effects_best
+    assert "No claim on the NCCL profile" in effects_best
+
+
+@pytest.mark.parametrize("verdict", ["contradicted", None])
+def test_cells_whose_profile_is_not_proved_are_left_out_of_the_headline(verdict):
+    cells = table()
+    cells.loc[cells["nccl"] == "tuned", "nccl_verdict"] = verdict
+    first = run(cells)[0]["answer"][0]
+    assert "the fastest measured cell is 5 steps, untuned" in first
+    assert "Cells under tuned are left out of this sentence" in first
+
+
+def test_one_launch_of_a_profile_that_did_nothing_is_not_a_matter_of_more_launches():
+    outcome, _ = run(table(launches=1, verdict="not_exercised"), launches=1)
+    row = row_of(outcome, "profile", "steps-1_nccl-tuned")
+    assert row["verdict"] == "not_exercised"
+    assert "replicates" not in row["text"]
+    assert outcome["moves"][0]["verdict"] == "not_exercised"
+    assert row_of(outcome, "steps", "steps-2_nccl-tuned")["verdict"] == "launch_variation_unknown"

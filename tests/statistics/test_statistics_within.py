@@ -50,6 +50,14 @@ def test_uneven_launches_and_missing_requests_are_summarised():
     assert out.equals(within_launches(frame.sample(frac=1, random_state=0)))
 
 
+def test_a_prompt_sent_twice_in_a_pass_counts_once():
+    frame = requests(2, np.random.default_rng(3), prompts=8)
+    again = frame.assign(decode_tokens_per_s=frame["decode_tokens_per_s"] * 1.0)
+    pd.testing.assert_frame_equal(
+        within_launches(pd.concat([frame, again])), within_launches(frame), check_exact=False
+    )
+
+
 def test_the_hand_run_studys_numbers_follow_from_its_own():
     found = {d.name: d for d in derive(read_reference(KIMI))}
     assert round(found["tuning_gain_without_speculation"].percent, 1) == 41.2

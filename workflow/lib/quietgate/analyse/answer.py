@@ -85,8 +85,7 @@ def answer(
         ]
     level = min(measured, key=lambda x: (-x.summary["cells"], x.summary["concurrency"]))
     summary = level.summary
-    known = [row for row in level.estimates if row["value"] is not None]
-    top = max(known, key=lambda row: row["value"])
+    top = _best(level, axes)
     words = claims.cell_words(top, axes)
     lead = (
         f"At {claims.streams(summary['concurrency'])} the fastest measured cell is {words}"
@@ -104,11 +103,17 @@ def answer(
         )
     else:
         first = f"{lead}. {row['text']}"
+    first = " ".join([first, *_left_out(level, summary["reference"])])
     second = " ".join(r["text"] for r in level.moves) or (
         "Whether the best number of steps moves cannot be said: no second NCCL profile was measured"
         " with several numbers of steps."
     )
-    open_ = [r["text"] for r in refused if r["concurrency"] == summary["concurrency"]]
+    # What is not proved of a profile stands in the first sentence already.
+    open_ = [
+        r["text"]
+        for r in refused
+        if r["concurrency"] == summary["concurrency"] and r["why"] not in claims.NOT_PROVED.values()
+    ]
     if summary["detectable_percent"] is not None:
         open_.insert(
             0,
@@ -119,3 +124,43 @@ def answer(
     if lost:
         open_.append(f"Launches without a result: {len(lost)}.")
     return [first, second, " ".join(open_) or "Nothing stays open."]
+
+
+def _best(level: Level, axes: tuple[str, ...]) -> Row:
+    """The fastest cell whose speed may be put down to what its name says.
+
+    A cell under a profile that is not proved does not count. One whose profile was not exercised is the same
+    configuration as that of the reference's profile, and stands in for it where that was not measured.
+    """
+    known = [row for row in level.estimates if row["value"] is not None]
+
+    def place(row: Row) -> tuple[object, ...]:
+        return (row["steps"], *(row[axis] for axis in axes))
+
+    proved = [row for row in known if row["cell"] not in level.unproved]
+    covered = {place(row) for row in proved}
+    stand_ins = [
+        row
+        for row in known
+        if level.unproved.get(row["cell"]) == "not_exercised" and place(row) not in covered
+    ]
+    return max([*proved, *stand_ins], key=lambda row: row["value"])
+
+
+def _left_out(level: Level, reference: str) -> list[str]:
+    """What is not proved of which profiles, said once."""
+    profile = {row["cell"]: str(row["nccl"]) for row in level.estimates}
+    found = []
+    for proof in dict.fromkeys(level.unproved.values()):
+        names = list(dict.fromkeys(profile[c] for c, why in level.unproved.items() if why == proof))
+        listed = ", ".join(names)
+        if proof == "not_exercised":
+            found.append(
+                f"Between the NCCL profiles {profile[reference]} and {listed} nothing is compared: NCCL did"
+                " no work that a profile could change, so cells that differ only by them are the same"
+                f" configuration, measured again; here {profile[reference]} stands for it."
+            )
+        else:
+            why = claims.why_not_proved(claims.NOT_PROVED[proof])
+            found.append(f"Cells under {listed} are left out of this sentence: {why}.")
+    return found

@@ -65,6 +65,8 @@ def _number(value: float) -> str:
 
 def numbers(row: Mapping[str, Any]) -> str:
     """The parenthesis behind every sentence: ratio, interval, n, correction."""
+    if row["ratio_low"] is None:
+        return f"ratio {row['ratio']:.3f}, one launch per cell"
     return (
         f"ratio {row['ratio']:.3f}, {100 * row['level']:.3g} % interval {row['ratio_low']:.3f} to"
         f" {_number(row['ratio_high'])}, {row['launches']} launches against {row['launches_against']},"

@@ -1,11 +1,14 @@
-"""Every table of a study: rows from the records, statistics on them, what the gates say together."""
+"""Every table of a study: rows from the records, statistics on them, what the launches say together."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from quietgate import records
-from quietgate.analyse import statistics, tables
+from quietgate.analyse import machines, statistics, tables
+from quietgate.analyse.within import within_launches
 from quietgate.files import write_json
 from quietgate.gate import across
 
@@ -15,6 +18,7 @@ def collect(root: Path, out: Path) -> records.Record:
     study = records.read(root / "study.json", "study")
     frames = tables.collect(root, study)
     outcome, derived = statistics.statistics(frames["cells"], study)
+    derived["within"] = within(frames)
     found = across.findings(root, study)
     written = tables.write({**frames, **derived}, out)
     write_json(out / "statistics.json", outcome)
@@ -27,5 +31,15 @@ def collect(root: Path, out: Path) -> records.Record:
         "agreement": found["agreement"],
         # One refused record stops `tables.collect`, so that here there is none.
         "refused": [],
-        "warnings": found["warnings"],
+        "warnings": [*found["warnings"], *machines.differences(machines.launches(root, study))],
     }
+
+
+def within(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """How well each launch's own speed is known, from the requests of its passes that are results."""
+    keys = ["cell", "launch", "concurrency", "repeat"]
+    cells, requests = frames["cells"], frames["requests"]
+    good = cells.loc[cells["status"] == "passed", keys]
+    metric = statistics.METRIC
+    lines = requests.loc[requests["ok"].astype(bool), [*keys, "prompt_id", metric]].merge(good, on=keys)
+    return statistics.rounded(within_launches(lines.astype({metric: float}), metric))

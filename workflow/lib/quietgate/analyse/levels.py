@@ -32,6 +32,8 @@ class Level:
 
     summary: Row
     estimates: list[Row] = field(default_factory=list)
+    # Cells whose difference from the reference may not be put down to their profile, and why.
+    unproved: dict[str, str] = field(default_factory=dict)
     contrasts: list[Row] = field(default_factory=list)
     optimum: list[Row] = field(default_factory=list)
     moves: list[Row] = field(default_factory=list)
@@ -157,7 +159,7 @@ def compare(
             ratio = claims.ratio(float(matrix[k] @ fit.effects))
             row |= dict.fromkeys(_NUMBERS) | {"ratio": ratio, "percent": 100 * (ratio - 1)}
             row["verdict"] = claims.UNKNOWN_VARIATION
-        if contrast.across_profiles and row["verdict"] != claims.UNKNOWN_VARIATION:
+        if contrast.across_profiles:
             proof = question.weakest_proof(sorted(cells))
             row["verdict"] = claims.NOT_PROVED.get(proof, row["verdict"])
         rows.append(row)
@@ -200,6 +202,7 @@ def analyse_level(values: pd.DataFrame, question: Question, families: Families) 
     design, fit = models.fit.design, models.fit
     level = Level(_summary(values, models, question))
     level.estimates = estimates(models, question)
+    level.unproved = _unproved(question, design.cells)
     if question.reference not in design.cells:
         level.summary["status"] = "no_reference"
         return level
@@ -235,6 +238,19 @@ def analyse_level(values: pd.DataFrame, question: Question, families: Families) 
             question.alpha,
         ).critical
     return level
+
+
+def _unproved(question: Question, cells: Sequence[str]) -> dict[str, str]:
+    """The weakest proof of a profile between each cell and the reference, where it is no proof."""
+    reference = question.reference
+    if reference not in cells:
+        return {}
+    found = {}
+    for cell in cells:
+        proof = question.weakest_proof([cell, reference])
+        if question.columns(cell)["nccl"] != question.columns(reference)["nccl"] and proof != "confirmed":
+            found[cell] = proof
+    return found
 
 
 def _summary(values: pd.DataFrame, models: Models, question: Question) -> Row:

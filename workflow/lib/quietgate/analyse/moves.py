@@ -74,10 +74,9 @@ def best_of_profiles(
         row |= _move_numbers(models, question, sample, best, key, there, primary) if known else {}
         if not known:
             row |= dict.fromkeys(_MOVE) | {"verdict": claims.UNKNOWN_VARIATION}
-        else:
-            row["verdict"] = claims.NOT_PROVED.get(
-                question.weakest_proof([*members[key], *members[there]]), row["verdict"]
-            )
+        # First, because no number of launches would prove the profile.
+        proof = question.weakest_proof([*members[key], *members[there]])
+        row["verdict"] = claims.NOT_PROVED.get(proof, row["verdict"])
         row["text"] = claims.move_sentence(row)
         moves.append(row)
     return rows, moves

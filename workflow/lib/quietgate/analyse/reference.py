@@ -28,13 +28,17 @@ class Derived:
         stated_percent: what the source says, or None.
         agrees: whether the statement is the arithmetic, rounded to the digits stated; None where
             nothing was stated.
-        text: the finding in one sentence.
+        says: what the statement was, in the source's words; "" where nothing was stated.
+        finding: what the numbers say, in one sentence.
+        text: finding and, where they disagree, the statement.
     """
 
     name: str
     percent: float
     stated_percent: float | None
     agrees: bool | None
+    says: str
+    finding: str
     text: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,7 +113,7 @@ def derive(frame: pd.DataFrame) -> list[Derived]:
             "gain_of_5_steps_tuned",
             value(speed, 0, "tuned"),
             value(speed, 5, "tuned"),
-            "5 steps change decoding by {p} under the tuned profile ({a} to {b} tok/s)",
+            "5 steps (average) change decoding by {p} under the tuned profile ({a} to {b} tok/s)",
         ),
     )
     for name, before, after, sentence in comparisons:
@@ -119,14 +123,13 @@ def derive(frame: pd.DataFrame) -> list[Derived]:
         if name.startswith("verify_saving"):
             percent = -percent
         said = stated(name)
-        text = sentence.format(p=f"{percent:.1f} %", a=f"{before:g}", b=f"{after:g}")
-        agrees = None
+        finding = text = sentence.format(p=f"{percent:.1f} %", a=f"{before:g}", b=f"{after:g}")
+        agrees, says = None, ""
         if said is not None:
             digits = len(f"{said[0]:g}".partition(".")[2])
             agrees = round(percent, digits) == said[0]
+            says = said[1] or f"{said[0]:g} %"
             if not agrees:
-                text += (
-                    f"; the source says {said[1] or f'{said[0]:g} %'}, its own numbers give {percent:.1f} %"
-                )
-        found.append(Derived(name, percent, said[0] if said else None, agrees, text))
+                text += f"; the source says {says}, its own numbers give {percent:.1f} %"
+        found.append(Derived(name, percent, said[0] if said else None, agrees, says, finding, text))
     return found

@@ -218,6 +218,11 @@ def _frame(rows: list[Row], columns: tuple[str, ...]) -> pd.DataFrame:
     for name in ("could_be_best", "could_be_best_against"):
         if name in frame and rows and isinstance(rows[0][name], list):
             frame[name] = [" ".join(str(s) for s in steps) for steps in frame[name]]
+    return rounded(frame)
+
+
+def rounded(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with its floats rounded in place to the digits that all machines agree on."""
     for name in frame.select_dtypes("float").columns:
         frame[name] = [_rounded(value) for value in frame[name]]
     return frame

@@ -37,6 +37,10 @@ def within_launches(
     """
     frame = requests[np.isfinite(requests[value]) & (requests[value] > 0)]
     keys = ["cell", "launch", "concurrency"]
+    # With many streams a pass sends prompts more than once; the prompt is what is resampled.
+    once = [*keys, "repeat", "prompt_id"]
+    if frame.duplicated(once).any():
+        frame = frame.groupby(once, as_index=False)[value].median()
     rng = np.random.default_rng(seed)
     shapes: dict[tuple[int, int], list[tuple[tuple[object, ...], np.ndarray]]] = {}
     for key, rows in frame.groupby(keys, sort=True):

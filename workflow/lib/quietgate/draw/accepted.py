@@ -14,8 +14,11 @@ from quietgate.draw.cycle import SOURCES
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
 from quietgate.draw.lines import legend, legend_handles, points, steps_handles
-from quietgate.draw.style import COLUMN_IN, PAGE_IN, figure, steps_looks, whole_numbers
+from quietgate.draw.style import COLUMN_IN, PAGE_IN, Look, figure, steps_looks, whole_numbers
 from quietgate.study import command
+
+FEWEST_FOR_A_FIT = 3
+ALL_PROFILES = ""
 
 
 def acceptance(material: Material) -> Drawn:
@@ -90,44 +93,84 @@ def verify_cost(material: Material) -> Drawn:
     plain = stages[(stages["steps"] == 0) & stages["decode_ms"].notna()]
     made, axes = figure(COLUMN_IN, 2.5)
     axis = axes[0][0]
-    fits, told = [], []
     for nccl, look in material.looks.items():
         mine, one = frame[frame["nccl"] == nccl], plain[plain["nccl"] == nccl]
         if len(one):
             axis.plot(
                 [1] * len(one), one["decode_ms"], look.marker, mfc="none", mec=look.colour, ms=5, mew=0.8
             )
-        if mine.empty:
-            continue
-        points(axis, material, look, mine, "verify_tokens", "verify_ms")
-        if mine["verify_tokens"].nunique() < 2:
-            continue
-        slope, start = np.polyfit(mine["verify_tokens"].astype(float), mine["verify_ms"].astype(float), 1)
-        x = np.array([1.0, float(frame["verify_tokens"].max())])
-        axis.plot(x, start + slope * x, color=look.colour, ls=look.line, zorder=1)
-        fits.append({"nccl": nccl, "ms_per_drafted_token": float(slope), "ms_at_no_token": float(start)})
-        told.append(f"{slope:.2g} ms under {nccl}")
+        if len(mine):
+            points(axis, material, look, mine, "verify_tokens", "verify_ms")
+    fits = _fits(material, frame)
+    x = np.array([1.0, float(frame["verify_tokens"].max())])
+    for fit in fits:
+        look = material.looks.get(fit["nccl"], Look("black", "", "-"))
+        y = fit["ms_at_no_token"] + fit["ms_per_drafted_token"] * x
+        axis.plot(x, y, color=look.colour, ls=look.line, lw=0.9, zorder=1)
     axis.set_ylim(bottom=0)
     axis.set_xlabel("tokens verified per cycle")
     axis.set_ylabel("target verify (ms)")
     whole_numbers(axis, [1, *sorted(frame["verify_tokens"].unique())])
     handles = legend_handles(material)
+    lines = {fit["nccl"] for fit in fits}
+    for handle, nccl in zip(handles, material.looks, strict=True):
+        if nccl not in lines:
+            handle.set_linestyle("")
+    if ALL_PROFILES in lines:
+        handles.append(Line2D([], [], color="black", lw=0.9, label="fit over all profiles"))
     if len(plain):
         handles.append(
             Line2D([], [], ls="", marker="o", mfc="none", mec="black", ms=5, label="decode forward, 0 steps")
         )
     legend(made, handles)
-    frame = frame.merge(pd.DataFrame(fits), on="nccl", how="left") if fits else frame
+    if fits:
+        by_profile = {fit["nccl"]: fit for fit in fits}
+        whole = by_profile.get(ALL_PROFILES, {})
+        for name in ("ms_per_drafted_token", "ms_at_no_token"):
+            frame[name] = [by_profile.get(str(nccl), whole).get(name) for nccl in frame["nccl"]]
     caption = captions.join(
         f"Target-verify time per cycle at {captions.streams(material.lowest)} against the tokens verified"
         " (drafted tokens + 1), one marker per launch; larger open markers: a decode forward without"
         " speculation, not part of the fit.",
-        f"Line: least squares; a drafted token costs {', '.join(told)}." if told else "",
+        _fit_sentence(fits, frame["nccl"].nunique()),
         f"Source: {_sources(timed['verify_source'])}.",
         captions.not_measured(material, ""),
         captions.not_proved(material),
     )
     return Drawn("verify_cost", "What a drafted token costs to verify", caption, made, frame)
+
+
+def _fits(material: Material, frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A straight line per profile, or one over all where no profile did anything.
+
+    Two numbers of verified tokens always lie on a line, so that its slope would be no finding.
+    """
+    parts = [(ALL_PROFILES, frame)] if _together(material) else groups(frame, "nccl", sort=False)
+    found = []
+    for nccl, mine in parts:
+        if mine["verify_tokens"].nunique() < FEWEST_FOR_A_FIT:
+            continue
+        slope, start = np.polyfit(mine["verify_tokens"].astype(float), mine["verify_ms"].astype(float), 1)
+        found.append({"nccl": nccl, "ms_per_drafted_token": float(slope), "ms_at_no_token": float(start)})
+    return sorted(found, key=lambda fit: [*material.profiles, ALL_PROFILES].index(fit["nccl"]))
+
+
+def _together(material: Material) -> bool:
+    return material.nothing_exercised and len(material.profiles) > 1
+
+
+def _fit_sentence(fits: list[dict[str, Any]], profiles: int) -> str:
+    none = f"needs {FEWEST_FOR_A_FIT} different numbers of verified tokens"
+    if not fits:
+        return f"No line is fitted: that {none}."
+    told = ", ".join(
+        f"{fit['ms_per_drafted_token']:.2g} ms"
+        + (" over all profiles" if fit["nccl"] == ALL_PROFILES else f" under {fit['nccl']}")
+        for fit in fits
+    )
+    less = f" A fit {none}; a profile without a line has fewer." if 0 < len(fits) < profiles else ""
+    less = "" if fits[0]["nccl"] == ALL_PROFILES else less
+    return f"Line: least squares; a drafted token costs {told}.{less}"
 
 
 def _verified(material: Material, steps: int, axes: dict[str, Any]) -> int:

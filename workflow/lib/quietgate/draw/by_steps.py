@@ -70,10 +70,10 @@ def tokens_per_cycle(material: Material) -> Drawn:
     frame = over_grid(material, "tokens_per_cycle", streams)
     made, axes = page(material, frame)
     steps = np.array([material.steps[0], material.steps[-1] + 0.3])
+    top = float(frame["value"].max())
     for axis, (label, part) in zip(axes, panels(material, frame), strict=False):
         axis.plot(steps, steps + 1, color=GREY, lw=0.8, ls=(0, (2, 2)))
         lines(axis, material, part)
-        top = float(part["value"].max())
         axis.set_ylim(0, min(max(steps) + 1, 1.6 * top) + 0.3)
         axis.set_title(label)
         axis.set_xlabel("speculative steps")

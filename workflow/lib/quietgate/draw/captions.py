@@ -80,8 +80,11 @@ def not_proved(material: Material, drawn_as: str = "Hollow markers") -> str:
         if names:
             profile = "profile" if len(names) == 1 else "profiles"
             named = f"{drawn_as}: {profile}" if drawn_as else profile.capitalize()
-            several = len(material.profiles) > 1
-            so = "; a difference between profiles is not theirs" if several else ""
+            so = ""
+            if verdict == "not_exercised" and len(names) > 1:
+                so = ": cells that differ only by them are the same configuration, their difference noise"
+            elif len(material.profiles) > 1:
+                so = "; a difference between profiles is not theirs"
             sentences.append(f"{named} {', '.join(names)} {why}{so}.")
     return join(*sentences)
 

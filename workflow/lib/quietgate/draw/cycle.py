@@ -40,6 +40,7 @@ def cycle_stages(material: Material) -> Drawn:
     for spare in axes.flat[len(parts) :]:
         spare.set_axis_off()
     used: list[str] = []
+    tallest = float(frame["cycle_ms"].max())
     for axis, (label, part) in zip(axes.flat, parts, strict=False):
         bars = part.reset_index(drop=True)
         foot = np.zeros(len(bars))
@@ -60,6 +61,7 @@ def cycle_stages(material: Material) -> Drawn:
                 zorder=2,
             )
             foot += np.maximum(height, 0.0)
+        tallest = max(tallest, float(foot.max()))
         for i, row in bars[bars["status"] == "failed"].iterrows():
             axis.plot(i, 0.035, "kx", ms=5, mew=1.3, transform=axis.get_xaxis_transform(), zorder=5)
             words = f"failed: {row['failure_class'].replace('_', ' ')}"
@@ -70,7 +72,8 @@ def cycle_stages(material: Material) -> Drawn:
         categories(axis, [str(steps) for steps in bars["steps"]])
         axis.set_xlabel("speculative steps")
         axis.set_title(label)
-        axis.set_ylim(bottom=0)
+    # Once all panels are drawn: a limit set before fixes the shared scale.
+    axes[0][0].set_ylim(0, 1.05 * tallest)
     for row in axes:
         row[0].set_ylabel("cycle time (ms)")
     order = [n for n in STAGES if n in used]

@@ -55,12 +55,14 @@ class Material:
         tables: by name, as read from tables/*.csv.
         statistics: tables/statistics.json, or None.
         marks: published observations in tok/s to draw as marks, or None.
+        derived: what follows from the published observations by arithmetic.
     """
 
     study: Mapping[str, Any]
     tables: Mapping[str, pd.DataFrame]
     statistics: Mapping[str, Any] | None = None
     marks: pd.DataFrame | None = None
+    derived: tuple[observations.Derived, ...] = ()
     cells: pd.DataFrame = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,8 +83,11 @@ class Material:
             if path.stat().st_size > 1
         }
         frames.setdefault("cells", tables.read(Path(tables_dir) / "cells.csv"))
-        marks = observations.marks(observations.read_reference(reference)) if reference else None
-        return cls(study, frames, statistics, marks)
+        if reference is None:
+            return cls(study, frames, statistics)
+        published = observations.read_reference(reference)
+        derived = tuple(observations.derive(published))
+        return cls(study, frames, statistics, observations.marks(published), derived)
 
     def table(self, name: str, what: str) -> pd.DataFrame:
         """A table with at least one row; NotDrawn says what is missing."""
@@ -146,6 +151,11 @@ class Material:
             if verdict in words:
                 return f"{nccl} ({_VERDICT_WORDS[verdict]})"
         return nccl
+
+    @cached_property
+    def nothing_exercised(self) -> bool:
+        """Whether no profile did anything: cells that differ by it alone are one configuration."""
+        return bool(self.verdicts) and set(self.verdicts.values()) == {"not_exercised"}
 
     def hollow(self, cell: str) -> bool:
         """Whether the cell is drawn hollow: its profile did nothing that was proved."""

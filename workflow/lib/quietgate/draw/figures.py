@@ -43,7 +43,8 @@ def draw_all(
         reference: CSV of published observations to draw as marks.
 
     Returns:
-        The record `figures`; what was not drawn is listed with the reason.
+        The record `figures`; what was not drawn is listed with the reason, and what follows from the
+        published observations is told as `published`.
     """
     material = Material.read(tables_dir, study, statistics, reference)
     figures, not_drawn = [], []
@@ -59,10 +60,13 @@ def draw_all(
                 continue
             files = save(drawn, out_dir)
         figures.append({"name": name, "title": drawn.title, "caption": drawn.caption, "files": files})
-    return {
+    record: dict[str, Any] = {
         "schema": "quietgate/figures/1",
         "study": study["study"],
         "digest": study["digest"],
         "figures": figures,
         "not_drawn": not_drawn,
     }
+    if material.derived:
+        record["published"] = [one.as_dict() for one in material.derived]
+    return record

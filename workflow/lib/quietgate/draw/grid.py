@@ -158,16 +158,23 @@ def interaction(material: Material) -> Drawn:
         words = f"failed: {str(kind).replace('_', ' ')} ({gone})"
         handles.append(Line2D([], [], ls="", marker="x", color="black", mew=1.3, label=words))
     legend(made, handles)
+    noise = material.nothing_exercised
     caption = captions.join(
         f"Decode tok/s at {captions.streams(material.lowest)} under a profile divided by that under"
-        f" {base['nccl']} at the same steps; 1: no difference. A level line means that steps and profile act"
-        " independently.",
+        f" {base['nccl']} at the same steps; 1: no difference.",
+        "No profile did anything, so that both sides are the same configuration: distances from 1 show how"
+        " two measurements of it differ, and nothing of the profiles."
+        if noise
+        else "A level line means that steps and profile act independently.",
         _interval_sentence(means),
-        _interaction_sentence(material),
+        "" if noise else _interaction_sentence(material),
         captions.not_measured(material),
         captions.not_proved(material),
     )
-    return Drawn("interaction", "Do steps and NCCL profile act independently?", caption, made, frame)
+    title = (
+        "The same configuration measured twice" if noise else "Do steps and NCCL profile act independently?"
+    )
+    return Drawn("interaction", title, caption, made, frame)
 
 
 def _gain_line(axis: Axes, material: Material, part: pd.DataFrame, x: float) -> None:

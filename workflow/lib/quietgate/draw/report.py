@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
 
+from quietgate.analyse import machines
 from quietgate.draw import captions
 from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.frames import Row, each
@@ -38,6 +39,7 @@ def write(
     material = Material.read(root / "tables", study, statistics, None)
     found = read_json(root / "tables" / "tables.json") or {}
     figures = read_json(root / "figures" / "figures.json") or {"figures": [], "not_drawn": []}
+    launched = machines.launches(root, study)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -51,6 +53,7 @@ def write(
         title=study["config"].get("title") or study["study"],
         answer=answer(material, statistics),
         profiles=_profiles(material),
+        published=figures.get("published", []),
         refusals=[r["text"] for r in (statistics or {}).get("refusals", [])],
         claims=(statistics or {}).get("claims", []),
         moves=(statistics or {}).get("moves", []),
@@ -62,14 +65,15 @@ def write(
         cells=_cells(material),
         axes=material.axes,
         comparisons=_comparisons(material, statistics),
+        within=_within(material),
         failures=_failures(material),
         drifts=[_text(d) for d in found.get("drifts", [])],
         agreement=[_text(a) for a in found.get("agreement", []) if not _same(a)],
         agreeing=sum(_same(a) for a in found.get("agreement", [])),
         refused=found.get("refused", []),
         warnings=[*study.get("warnings", []), *map(_text, found.get("warnings", []))],
-        machine=_machine(study, root),
-        server=_server(study, root),
+        machine=_machine(study, launched),
+        server=_server(study, launched),
         tables=found.get("tables", []),
     )
     write_atomic(Path(out), page)
@@ -84,10 +88,17 @@ def answer(material: Material, statistics: Mapping[str, Any] | None) -> list[str
     except NotDrawn as e:
         return [f"Nothing was measured: {e}.", "Whether the optimum moves cannot be said.", ""]
     known = grid[(grid["kind"] == "cell") & grid["value"].notna()]
-    best = each(known.loc[[known["value"].idxmax()]])[0]
+    # A profile that is not proved to have done anything is no reason to call its cell the fastest.
+    base = next(c["nccl"] for c in material.study["cells"] if c["id"] == material.study["reference"])
+    proved = known[(known["nccl"] == base) | ~known["cell"].map(material.hollow).astype(bool)]
+    counted = proved if len(proved) else known
+    best = each(counted.loc[[counted["value"].idxmax()]])[0]
     return [
-        f"The highest median was measured for {best['cell']}: {best['value']:.1f} decode tok/s at"
-        f" {captions.streams(material.lowest)}.",
+        captions.join(
+            f"The highest median was measured for {best['cell']}: {best['value']:.1f} decode tok/s at"
+            f" {captions.streams(material.lowest)}.",
+            captions.not_proved(material, ""),
+        ),
         "Whether the best number of steps moves between NCCL profiles was not tested.",
         "No statistics were computed, so nothing is claimed.",
     ]
@@ -222,42 +233,45 @@ def _failures(material: Material) -> list[Row]:
     return [] if frame is None else each(frame)
 
 
-def _machine(study: Mapping[str, Any], root: Path) -> list[tuple[str, str]]:
-    """Host, GPUs, driver, versions, commit: what is known, as name and value."""
-    host, gpus, git = study.get("host") or {}, study.get("gpus") or [], study.get("git") or {}
-    launch = _first_launch(study, root)
-    names = [str(g.get("name")) for g in gpus]
-    counted = ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
-    versions = {**(study.get("versions") or {}), **(launch.get("versions") or {})}
+def _within(material: Material) -> list[Row]:
+    """How well each launch's own speed is known, at the lowest concurrency."""
+    frame = material.tables.get("within")
+    if frame is None or frame.empty:
+        return []
+    return each(frame[frame["concurrency"] == _lowest(material)])
+
+
+def _machine(study: Mapping[str, Any], launched: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The machines that the launches ran on, then what study.json says of the run as a whole."""
+    git, host = study.get("git") or {}, study.get("host") or {}
+    found = []
+    for name, values in machines.distinct(launched).items():
+        several = len(values) > 1
+        told = [f"{value} ({_launches(places)})" if several else value for value, places in values.items()]
+        found.append((name, "; ".join(told)))
+    versions: dict[str, list[str]] = {}
+    for record in launched or [study]:
+        for name, value in (record.get("versions") or {}).items():
+            if value not in versions.setdefault(name, []):
+                versions[name].append(str(value))
+    where = f" on {host['name']}" if host.get("name") else ""
     changed = " with changes" if git.get("modified") else ""
     facts = [
-        ("host", f"{host.get('name')}, {host.get('processor')}, {host.get('cores')} cores"),
-        ("memory", f"{number((host.get('memory_mib') or 0) / 1024, 3)} GiB"),
-        ("system", f"{host.get('system') or ''} {host.get('kernel') or ''}".strip()),
-        ("GPUs", counted),
-        ("driver", str(study.get("driver") or "none")),
-        ("versions", ", ".join(f"{k} {v}" for k, v in versions.items())),
+        *found,
+        ("versions", ", ".join(f"{name} {' and '.join(v)}" for name, v in versions.items())),
         ("commit", f"{git.get('commit') or 'unknown'}{changed}"),
-        ("study written", str(study.get("written_at"))),
+        ("study.json written", f"{study.get('written_at')}{where}"),
         ("seed of the run order", str(study.get("seed"))),
     ]
     return [(name, value) for name, value in facts if value]
 
 
-def _server(study: Mapping[str, Any], root: Path) -> list[Row]:
-    """Command and environment of the reference cell's server processes, as launched."""
-    server = _first_launch(study, root).get("server") or {}
-    return list(server.get("processes", []))
+def _launches(places: Sequence[str]) -> str:
+    return "1 launch" if len(places) == 1 else f"{len(places)} launches"
 
 
-def _first_launch(study: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
-    """The first launch record of the reference cell, else of any cell; empty without one."""
-    ids = [study["reference"], *(c["id"] for c in study["cells"])]
-    for cell in ids:
-        for launch in study["launches"]:
-            if launch["cell"] != cell:
-                continue
-            record = read_json(root / "cells" / cell / launch["launch"] / "launch.json")
-            if isinstance(record, dict) and record.get("status") == "passed":
-                return record
-    return {}
+def _server(study: Mapping[str, Any], launched: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Command and environment of the server processes, as launched: of the reference cell, else of any."""
+    mine = [record for record in launched if record["cell"] == study["reference"]]
+    record = next(iter([*mine, *launched]), {})
+    return list((record.get("server") or {}).get("processes", []))

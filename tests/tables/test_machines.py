@@ -1,0 +1,52 @@
+"""Machines of the launches: listed, and warned of where they differ."""
+
+from __future__ import annotations
+
+import pytest
+from draw import synthetic
+
+from quietgate.analyse import machines
+from quietgate.analyse.collect import collect
+
+
+def record(**changes):
+    made = {
+        "cell": "c",
+        "launch": "l1",
+        "host": {"name": "a", "processor": "P", "cores": 8, "memory_mib": 65536},
+        "gpus": [{"name": "G"}, {"name": "G"}],
+        "driver": "580.1",
+    }
+    return made | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, []),
+        ({"gpus": [{"name": "G", "uuid": "other"}, {"name": "G"}]}, []),
+        ({"driver": "590.2"}, ["the same driver (580.1: c l1; 590.2: c l2)"]),
+        ({"driver": None}, ["the same driver (580.1: c l1; none: c l2)"]),
+        ({"gpus": [{"name": "G"}, {"name": "H"}]}, ["the same GPUs (2 x G: c l1; 1 x G, 1 x H: c l2)"]),
+        (
+            {"host": {"name": "b", "processor": "P", "cores": 16, "memory_mib": 65536}},
+            ["the same host (a: c l1; b: c l2)", "the same processor (P, 8 cores: c l1; P, 16 cores: c l2)"],
+        ),
+    ],
+)
+def test_every_difference_is_one_warning(changes, told):
+    found = machines.differences([record(), record(launch="l2", **changes)])
+    assert len(found) == len(told)
+    for sentence, piece in zip(found, told, strict=True):
+        assert piece in sentence
+
+
+def test_many_launches_are_counted():
+    records = [record(launch=f"l{i}") for i in range(5)] + [record(launch="l9", driver="1")]
+    assert "580.1: 5 launches; 1: c l9" in machines.differences(records)[0]
+
+
+def test_collect_warns_of_another_driver(tmp_path):
+    synthetic.write(tmp_path, synthetic.config([0, 1], launches=2), drivers={"l2": "999.9"})
+    warnings = collect(tmp_path, tmp_path / "tables")["warnings"]
+    assert [w for w in warnings if "999.9: 4 launches" in w]

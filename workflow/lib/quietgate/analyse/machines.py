@@ -1,0 +1,67 @@
+"""The machines that a study's launches ran on, and where they were not all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from quietgate.files import read_json
+
+
+def launches(results: Path, study: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The record `launch` of every launch that started, in run order."""
+    found = []
+    for launch in study["launches"]:
+        record = read_json(results / "cells" / launch["cell"] / launch["launch"] / "launch.json")
+        if isinstance(record, dict) and record.get("status") == "passed":
+            found.append(record)
+    return found
+
+
+def counted(gpus: Sequence[Mapping[str, Any]]) -> str:
+    """GPUs by name, e.g. "8 x NVIDIA RTX PRO 6000"; "none" without any."""
+    names = [str(gpu.get("name")) for gpu in gpus]
+    return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
+
+
+def facts(record: Mapping[str, Any]) -> dict[str, str]:
+    """What of a launch's machine should be the same in all launches, as words."""
+    host = record.get("host") or {}
+    gib = (host.get("memory_mib") or 0) / 1024
+    cores, kernel = host.get("cores"), f"{host.get('system') or ''} {host.get('kernel') or ''}".strip()
+    processor = host.get("processor")
+    return {
+        "host": str(host.get("name") or ""),
+        "processor": f"{processor}, {cores} cores" if processor and cores else str(processor or ""),
+        "memory": f"{gib:.3g} GiB" if gib else "",
+        "system": kernel,
+        "GPUs": counted(record.get("gpus") or []),
+        "driver": str(record.get("driver") or "none"),
+    }
+
+
+def distinct(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Each fact's values over the launches, each with the launches that have it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for record in records:
+        for name, value in facts(record).items():
+            if value:
+                place = f"{record['cell']} {record['launch']}"
+                found.setdefault(name, {}).setdefault(value, []).append(place)
+    return found
+
+
+def differences(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each fact that is not the same in all launches."""
+    found = []
+    for name, values in distinct(records).items():
+        if len(values) < 2:
+            continue
+        told = "; ".join(f"{value}: {_places(places)}" for value, places in values.items())
+        found.append(f"launches of this study did not all have the same {name} ({told})")
+    return found
+
+
+def _places(places: list[str]) -> str:
+    return ", ".join(places) if len(places) < 4 else f"{len(places)} launches"
