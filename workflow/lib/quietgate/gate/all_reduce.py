@@ -135,7 +135,7 @@ def run(spec: LaunchSpec, check: Check, say: Callable[[str], None]) -> tuple[str
 
 def _hang(live: Live, check: Check) -> tuple[str, list[str]]:
     """Where it hangs, and the lines that tell: each rank's last word, what NCCL said, what to try."""
-    stages = last_words(live.log)
+    stages = last_words(live.instance_dir)
     where = "; ".join(f"rank {rank} at {stage!r}" for rank, stage in sorted(stages.items()))
     reason = (
         f"the all-reduce check did not end within {check.timeout_s:g} s: {where or 'no rank said a word'}"
@@ -150,13 +150,10 @@ def _hang(live: Live, check: Check) -> tuple[str, list[str]]:
     return reason, lines
 
 
-def last_words(log: Path) -> dict[int, str]:
-    """What each rank said last that it was about to do."""
-    try:
-        text = log.read_text(errors="replace")
-    except OSError:
-        return {}
-    return {int(rank): stage for rank, stage in _RANK_DOES.findall(text)}
+def last_words(folder: Path) -> dict[int, str]:
+    """What each rank said last that it was about to do, in the logs of a check."""
+    said = (log.read_text(errors="replace") for log in sorted(folder.glob("server*.log")))
+    return {int(rank): stage for text in said for rank, stage in _RANK_DOES.findall(text)}
 
 
 def _nccl_log(folder: Path) -> dict[str, Any] | None:
