@@ -1,5 +1,6 @@
 """A server's life from start to release, and the ways in which it ends by itself."""
 
+import os
 import socket
 import subprocess
 import sys
