@@ -57,6 +57,15 @@ def test_missing_interpreter_is_found_before_anything_starts(run):
     assert not (run.folder / "results").exists()
 
 
+def test_unreadable_prompts_are_found_before_anything_starts(run):
+    (run.folder / "prompts.jsonl").write_text('{"prompt": "one"}\njunk\n')
+    run.edit(benchmark__prompts="prompts.jsonl")
+    assert run() == 2
+    assert "study.yaml: benchmark.prompts: prompts.jsonl:2: not JSON" in run.text()
+    assert "Traceback" not in run.text()
+    assert not (run.folder / "results").exists()
+
+
 def test_two_runs_of_one_study_do_not_meet(run):
     run.mode_file.write_text("slow-start:3")
     first = run.start(log="first")

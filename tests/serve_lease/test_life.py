@@ -93,6 +93,7 @@ def test_environment_and_placeholders(house, monkeypatch):
         "--where",
         "{instance_dir}/x:{slot}",
         "~",
+        "~/model",
         env={"ADDRESS": "http://0:{port}", "NODE": "{dist_port}", "JSON": json_value},
         unset=("GONE",),
     )
@@ -106,7 +107,7 @@ def test_environment_and_placeholders(house, monkeypatch):
     argv, env = seen["argv"], seen["env"]
     assert argv[argv.index("--json") + 1] == json_value
     assert argv[argv.index("--where") + 1] == f"{server.instance_dir}/x:cpu"
-    assert argv[-1] == "~"
+    assert argv[-2:] == ["~", f"{house.folder}/model"], "as a shell does"
     assert env["ADDRESS"] == f"http://0:{server.port}"
     assert env["JSON"] == json_value
     assert int(env["NODE"]) != server.port

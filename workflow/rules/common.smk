@@ -9,6 +9,7 @@ from snakemake.settings.types import ExecMode
 from quietgate.errors import BadInput
 from quietgate.files import sha256
 from quietgate.serve import lease
+from quietgate.steps import workload
 from quietgate.study import Study, command, here, resume, stages
 
 REVIEWER = "results" in config
@@ -72,7 +73,7 @@ def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
     redraws = only_redraws()
-    missing = [] if redraws else here.missing(study)
+    missing = [] if redraws else [*here.missing(study), *workload.problems(study)]
     if missing:
         refuse("\n".join(missing))
     try:

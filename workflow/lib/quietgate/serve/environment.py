@@ -21,9 +21,10 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def command(argv: Iterable[str], values: Mapping[str, str]) -> list[str]:
-    """The argument list: placeholders filled, `~` expanded in the program's path only."""
-    filled = [fill(token, values) for token in argv]
-    return [os.path.expanduser(filled[0]), *filled[1:]]  # noqa: PTH111 - keeps a bare name bare
+    """The argument list: placeholders filled, a leading `~/` expanded as a shell would."""
+    program, *words = (fill(token, values) for token in argv)
+    words = [os.path.expanduser(word) if word.startswith("~/") else word for word in words]  # noqa: PTH111
+    return [os.path.expanduser(program), *words]  # noqa: PTH111 - keeps a bare name bare
 
 
 def dropped(inherited: Iterable[str], drop: Iterable[str], keep: Iterable[str]) -> list[str]:
