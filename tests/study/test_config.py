@@ -48,6 +48,8 @@ def put(config, dotted, value):
         ("server/arg", {}, ["server: unknown key 'arg'", "args"]),
         ("server/args/--tp-size", 2, ["server.args", "'--tp-size'", "without its dashes (tp-size)"]),
         ("benchmark/repeats", "three", ["benchmark.repeats", "'three'", "expected integer"]),
+        ("benchmark/repeats", "2", ["benchmark.repeats", "'2'", "without quotes", "--config"]),
+        ("capture", {"enabled": "false"}, ["capture.enabled", "'false'", "without quotes"]),
         ("benchmark/concurrency", [0], ["benchmark.concurrency.0", "at least 1"]),
         ("grid/steps", [-1], ["grid.steps.0", "-1", "at least 0"]),
         ("grid/steps", [], ["grid.steps", "at least 1 value"]),

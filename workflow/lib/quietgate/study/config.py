@@ -135,13 +135,30 @@ def _schema_problem(error: ValidationError, source: str) -> str:
     )
 
 
+# Snakemake reads `--config a=1` as a number, but every value inside `--config "b={c: 1}"` as text.
+_QUOTED = "; write it without quotes, and in a config file: --config makes text of what is inside a mapping"
+
+
+def _would_pass_unquoted(error: ValidationError) -> bool:
+    if not isinstance(error.instance, str):
+        return False
+    try:
+        unquoted = yaml.safe_load(error.instance)
+    except yaml.YAMLError:
+        return False
+    return not isinstance(unquoted, str) and validator("config").evolve(schema=error.schema).is_valid(
+        unquoted
+    )
+
+
 def _allowed(error: ValidationError) -> str:
     value: Any = error.validator_value
     match error.validator:
         case "enum":
             return "one of " + ", ".join(map(str, value))
         case "type":
-            return "expected " + (" or ".join(value) if isinstance(value, list) else str(value))
+            expected = "expected " + (" or ".join(value) if isinstance(value, list) else str(value))
+            return expected + (_QUOTED if _would_pass_unquoted(error) else "")
         case "minimum":
             return f"at least {value}"
         case "exclusiveMinimum":
