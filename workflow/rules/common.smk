@@ -34,6 +34,14 @@ def asked():
     return frame.f_locals["args"] if frame else None
 
 
+def makes_report():
+    """Whether this call makes Snakemake's own report of what is there, and runs nothing."""
+    args = asked()
+    return (
+        args is not None and args.reporter is not None and not args.report_after_run
+    )
+
+
 def real_run():
     """Whether jobs of this process will run: dry runs, --lint, --report and the like must change nothing."""
     if workflow.exec_mode != ExecMode.DEFAULT:
@@ -41,8 +49,7 @@ def real_run():
     args = asked()
     if args is None:
         return True
-    reports = args.reporter is not None and not args.report_after_run
-    return not reports and not any(getattr(args, name) for name in ONLY_LOOKS)
+    return not makes_report() and not any(getattr(args, name) for name in ONLY_LOOKS)
 
 
 def refuse(error):

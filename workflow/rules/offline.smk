@@ -2,6 +2,21 @@
 # every server slot (an exclusive resource).
 
 
+from quietgate.draw import shown
+
+
+report: "../report/workflow.rst"
+
+
+# For Snakemake's own report only: which figures there are follows from the tables, so they are no outputs that
+# a rule could promise. In every other call the targets are the same as ever.
+SHOWN = (
+    f"{RESULTS}/figures"
+    if makes_report() and Path(RESULTS, "figures/figures.json").is_file()
+    else []
+)
+
+
 localrules:
     all,
     measured,
@@ -23,6 +38,13 @@ rule all:
         f"{RESULTS}/figures/figures.json",
         f"{RESULTS}/report.html",
         f"{RESULTS}/check.json",
+        report(
+            SHOWN,
+            patterns=["{figure}.svg"],
+            caption="../report/figure.rst",
+            category=shown.category,
+            labels=shown.labels(Path(RESULTS, "figures")),
+        ),
 
 
 # Everything that needs a server, and what is extracted from it; no tables, no figures.

@@ -96,6 +96,8 @@ def answer(
         first = f"{lead}: the reference itself; no cell was measured faster."
     elif row is None:
         first = f"{lead}, which shares no block with the reference and cannot be compared with it."
+    elif row["verdict"] == claims.UNKNOWN_VARIATION:
+        first = f"{lead}, {row['ratio']:.3f} times the reference {row['against_words']}, which is no claim."
     elif row["claim"]:
         first = (
             f"{lead}, {row['percent']:.1f} % faster than the reference {row['against_words']}"
@@ -103,16 +105,22 @@ def answer(
         )
     else:
         first = f"{lead}. {row['text']}"
-    first = " ".join([first, *_left_out(level, summary["reference"])])
-    second = " ".join(r["text"] for r in level.moves) or (
+    # What is not proved of the profiles is said once, here.
+    unproved = _left_out(level, summary["reference"])
+    first = " ".join([first, *unproved])
+    said = set(claims.NOT_PROVED.values()) if unproved else set()
+    if level.moves and {r["verdict"] for r in level.moves} <= said:
+        second = (
+            "For the same reason it was not tested whether the best number of steps moves with the profile."
+        )
+    else:
+        second = " ".join(r["text"] for r in level.moves)
+    second = second or (
         "Whether the best number of steps moves cannot be said: no second NCCL profile was measured"
         " with several numbers of steps."
     )
-    # What is not proved of a profile stands in the first sentence already.
     open_ = [
-        r["text"]
-        for r in refused
-        if r["concurrency"] == summary["concurrency"] and r["why"] not in claims.NOT_PROVED.values()
+        r["text"] for r in refused if r["concurrency"] == summary["concurrency"] and r["why"] not in said
     ]
     if summary["detectable_percent"] is not None:
         open_.insert(

@@ -53,7 +53,7 @@ def not_measured(material: Material, drawn_as: str = "drawn as x") -> str:
     measured = set(material.passed["cell"])
     gone, partly = [], []
     for cell, rows in bad.groupby("cell", sort=False):
-        words = ", ".join(dict.fromkeys(str(c) for c in rows["failure_class"]))
+        words = ", ".join(dict.fromkeys(str(c).replace("_", " ") for c in rows["failure_class"]))
         if cell in measured:
             partly.append(f"{rows['launch'].nunique()} of {cell} ({words})")
         else:

@@ -34,7 +34,10 @@ def drift(material: Material) -> Drawn:
     axis.set_ylabel("decode tok/s,\noff the cell's mean (%)")
     axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
     star = Line2D([], [], color="black", marker="*", ms=8, lw=1.0, label=f"reference cell {reference}")
-    legend(made, [*legend_handles(material), star] if len(sentinel) else legend_handles(material))
+    profiles = legend_handles(material)
+    for handle in profiles:
+        handle.set_linestyle("")
+    legend(made, [*profiles, star] if len(sentinel) else profiles)
     slope = _slope(frame)
     moved = f"Least squares over all launches: {slope:+.2f} % over the study" if slope is not None else ""
     caption = captions.join(

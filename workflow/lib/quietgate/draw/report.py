@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup, escape
 
 from quietgate.analyse import machines
 from quietgate.draw import captions
@@ -47,7 +49,7 @@ def write(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"number": number, "words": _words, "json": _pretty}
+    environment.filters |= {"number": number, "words": _words, "json": _pretty, "prose": _prose}
     page = environment.get_template(TEMPLATE).render(
         study=study,
         title=study["config"].get("title") or study["study"],
@@ -117,6 +119,14 @@ def number(value: Any, digits: int = 4) -> str:
 def _words(value: Any) -> str:
     """A class or verdict as a person reads it."""
     return "" if value is None or value != value else str(value).replace("_", " ")
+
+
+def _prose(text: str, lead: bool = False) -> Markup:
+    """A sentence for a person: `code` as code, and with `lead` what comes before its first full stop bold."""
+    made = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    if lead:
+        made = re.sub(r"^.*?\.(?=\s[A-Z]|$)", lambda found: f"<strong>{found[0]}</strong>", made)
+    return Markup(made)
 
 
 def _pretty(value: Any) -> str:
