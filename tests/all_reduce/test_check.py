@@ -83,8 +83,10 @@ def test_sizes_are_those_of_verify_and_draft_at_each_concurrency(base, tmp_path)
     base["server"]["args"]["model-path"] = model(tmp_path / "m", {"text_config": {"hidden_size": 100}})
     base["benchmark"] = {"concurrency": [1, 8]}
     found = asked(base, timeout_s=7)
-    assert found[0].sizes == (200, 1600)
-    assert found[2].sizes == (200, 600, 1600, 4800)
+    study = Study.from_config(base)
+    own = {c.steps: all_reduce.sizes_of(study, c) for c in study.cells}
+    assert own == {0: {200, 1600}, 2: {200, 600, 1600, 4800}}
+    assert found[0].sizes == found[2].sizes == (200, 600, 1600, 4800), "one check does for the profile"
     assert found[2] == Check("/opt/ml/bin/python3", SCRIPT, "cuda", 2, found[2].sizes, 7)
     assert asked(base, bytes=[64, 32], python="py")[0].sizes == (32, 64)
 

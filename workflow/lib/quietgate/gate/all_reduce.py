@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate.errors import BadInput, CellFailed
-from quietgate.files import read_json
+from quietgate.files import digest, read_json
 from quietgate.gate.bypass import decode_bytes
 from quietgate.gate.plan import plan_for
 from quietgate.inspect import nccl
@@ -31,6 +31,13 @@ SCRIPT = "workflow/all_reduce/check.py"
 ANSWER = "answer.json"
 _RANK_DOES = re.compile(r"rank (\d+): (.+)")
 _OF_NCCL = ("versions", "set_by_environment", "transports", "choices", "warnings")
+# Known to `as_sglang` of the script.
+_CHANGE_ENVIRONMENT = {
+    "disable_cuda_graph",
+    "enable_deterministic_inference",
+    "enable_nccl_nvls",
+    "enable_symm_mem",
+}
 _POLL_S = 0.05
 _GRACE_S = 5.0
 # What ending it may take beyond the time-out, before its supervisor does so unasked.
@@ -65,16 +72,20 @@ def check_of(study: Study, cell: Cell) -> Check:
         raise BadInput(f"all_reduce: {ranks} ranks do not divide into {len(plan.argv)} server processes")
     python = config["python"] or command.interpreter(study.config)
     assert python is not None, "the config was checked"
-    sizes = config["bytes"] if config["bytes"] != "auto" else _sizes(study, cell, flags)
+    # Those of every cell: one check then does for all cells of a profile.
+    sizes = {size for each in study.cells for size in sizes_of(study, each)}
     script = Path(study.basedir) / SCRIPT
     return Check(python, script, plan.device, ranks, tuple(sorted(sizes)), config["timeout_s"])
 
 
-def _sizes(study: Study, cell: Cell, flags: Flags) -> set[int]:
-    """Bytes of decode's all-reduces: a verify pass at each concurrency, and the draft's own passes."""
+def sizes_of(study: Study, cell: Cell) -> set[int]:
+    """Bytes of the cell's all-reduces in decode: verify and draft passes at each concurrency; or as asked."""
+    asked = study.config["all_reduce"]["bytes"]
+    if asked != "auto":
+        return set(asked)
     plan = plan_for(study, cell, ())
     model = str(Path(study.config["server"]["cwd"] or ".") / Path(study.target_model or "").expanduser())
-    effective = {"model_path": model, "dtype": flags.text("dtype")}
+    effective = {"model_path": model, "dtype": parse(plan.argv[0]).text("dtype")}
     found = {
         decode_bytes(effective, replace(plan, concurrency=(batch,), draft_tokens=tokens))
         for batch in plan.concurrency
@@ -86,8 +97,20 @@ def _sizes(study: Study, cell: Cell, flags: Flags) -> set[int]:
     return known
 
 
-def spec_of(server: LaunchSpec, check: Check, digest: str, lives: Path) -> LaunchSpec:
-    """The lease's order: the server's in everything but its commands, and with a folder of its own."""
+def likeness(study: Study, cell: Cell) -> str:
+    """What the outcome depends on besides the message sizes: cells alike in it need one check."""
+    check, resolved = check_of(study, cell), study.resolved(cell)
+    given = [[p["env"], p["unset"], _known(parse(p["argv"]))] for p in resolved["processes"]]
+    return digest(given, check.python, check.device, check.ranks)
+
+
+def _known(flags: Flags) -> list[str]:
+    """The flags for which SGLang changes its ranks' environment, of those given."""
+    return sorted(_CHANGE_ENVIRONMENT & set(flags.values))
+
+
+def spec_of(server: LaunchSpec, check: Check, name: str, lives: Path) -> LaunchSpec:
+    """The lease's order: the server's in everything but its commands, its digest and its folder."""
     processes = []
     for number, process in enumerate(server.processes):
         flags = parse(process.argv)
@@ -97,13 +120,13 @@ def spec_of(server: LaunchSpec, check: Check, digest: str, lives: Path) -> Launc
             *("--port", "{dist_port}", "--device", check.device),
             *("--first-gpu", str(flags.integer("base_gpu_id", 0))),
             *("--gpu-step", str(flags.integer("gpu_id_step", 1))),
-            *("--bytes", ",".join(map(str, check.sizes)), "--flags", ",".join(sorted(flags.values))),
+            *("--bytes", ",".join(map(str, check.sizes)), "--flags", ",".join(_known(flags))),
             *("--out", "{instance_dir}/" + ANSWER, "--stay"),
         )
         processes.append(replace(process, argv=argv))
     return replace(
         server,
-        digest=digest,
+        digest=name,
         processes=tuple(processes),
         instances_dir=lives,
         port=None,
