@@ -37,9 +37,7 @@ def asked():
 def makes_report():
     """Whether this call makes Snakemake's own report of what is there, and runs nothing."""
     args = asked()
-    return (
-        args is not None and args.reporter is not None and not args.report_after_run
-    )
+    return args is not None and args.reporter is not None and not args.report_after_run
 
 
 def real_run():
