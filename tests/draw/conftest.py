@@ -36,6 +36,7 @@ def results(tmp_path_factory):
         synthetic.config([0, 1, 3], concurrency=(1, 8)),
         failed={(3, "tuned"): "out_of_memory"},
         failed_launches={(1, "untuned", "l2"): "killed"},
+        drivers=dict.fromkeys(("l1", "l2", "l3"), "580.1"),
     )
     return root, study, outcome
 

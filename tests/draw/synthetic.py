@@ -78,7 +78,7 @@ def write(
         failed_launches: the same for single launches (steps, profile, launch).
         verdict: what the gate says of the tuned profile.
         timer: whether SGLang's stage timer told draft, verify and extend.
-        drivers: the GPU driver of a launch id, where it is another one.
+        drivers: the GPU driver by launch id.
     """
     study = Study.from_config(settings, "invented.yaml")
     record = study_record(study)
@@ -137,7 +137,7 @@ class _Launch:
         self.folder = root / "cells" / launch.cell.id / launch.id
         self.instance = hashlib.sha256(f"{launch.cell.id}/{launch.id}".encode()).hexdigest()[:12]
         self.place, self.verdict, self.timer = place, verdict, timer
-        self.driver = "580.1"
+        self.driver: str | None = None
 
     def put(
         self, kind: str, status: str, fields: dict[str, Any], failure: Any = None, file: str = ""
@@ -168,7 +168,7 @@ class _Launch:
             "passed",
             {
                 "server": {k: server[k] for k in ("processes", "workflow_argv", "workflow_env")},
-                "host": HOST, "gpus": GPUS, "driver": self.driver, "versions": {"aiohttp": "3.14.5"},
+                "host": HOST, "gpus": GPUS, "driver": self.driver, "versions": {"sglang": "0.5.23"},
                 "slot": "gpu0-7",
             },
         )  # fmt: skip
