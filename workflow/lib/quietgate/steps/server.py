@@ -16,6 +16,7 @@ from quietgate import records
 from quietgate.errors import BadInput, CellFailed, Interrupted
 from quietgate.serve import lease, slots
 from quietgate.serve.lease import LaunchSpec, Live, Process
+from quietgate.steps import disk_trouble
 from quietgate.steps.place import Place
 from quietgate.study import command
 from quietgate.study.stages import Stage
@@ -47,6 +48,8 @@ def run(place: Place, stage: Stage, work: Callable[[Place], tuple[str | None, Fi
     except CellFailed as e:
         failure = failure_of(e.failure_class, e.reason, stage.name, e.evidence)
     except Exception as e:
+        if disk_trouble(e):
+            raise
         # A bug of ours must not end a study of a week; the record says what and where.
         trace = traceback.format_exc().splitlines()[-12:]
         failure = failure_of("internal_error", f"{type(e).__name__}: {e}", stage.name, trace)
