@@ -366,7 +366,7 @@ def test_a_panel_for_each_value_of_another_axis(tmp_path):
         drawn = by_steps.decode_tokens_per_s(shown)
         for draw in FIGURES.values():
             draw(shown)
-    assert [a.get_title() for a in drawn.figure.axes] == ["graphs None", "graphs True"]
+    assert [a.get_title() for a in drawn.figure.axes] == ["graphs none", "graphs on"]
     assert len(drawn.frame[drawn.frame["kind"] == "cell"]) == 12
 
 

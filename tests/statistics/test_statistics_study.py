@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from simulated import World, cells_table, study_record
 
+from quietgate.analyse.claims import axis_words
 from quietgate.analyse.statistics import describe, statistics
 from quietgate.errors import BadInput
 
@@ -311,3 +312,14 @@ def test_one_launch_of_a_profile_that_did_nothing_is_not_a_matter_of_more_launch
     assert "replicates" not in row["text"]
     assert outcome["moves"][0]["verdict"] == "not_exercised"
     assert row_of(outcome, "steps", "steps-2_nccl-tuned")["verdict"] == "launch_variation_unknown"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "graphs none"), (float("nan"), "graphs none"), (True, "graphs on"), (np.False_, "graphs off"),
+        (4, "graphs 4"), ("auto", "graphs auto"),
+    ],
+)  # fmt: skip
+def test_values_of_further_axes_are_named_as_in_the_cells(value, words):
+    assert axis_words("graphs", value) == words

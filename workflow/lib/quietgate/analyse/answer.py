@@ -143,7 +143,7 @@ def _best(level: Level, axes: tuple[str, ...]) -> Row:
     known = [row for row in level.estimates if row["value"] is not None]
 
     def place(row: Row) -> tuple[object, ...]:
-        return (row["steps"], *(row[axis] for axis in axes))
+        return (row["steps"], *(claims.axis_words(axis, row[axis]) for axis in axes))
 
     proved = [row for row in known if row["cell"] not in level.unproved]
     covered = {place(row) for row in proved}

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 # What a higher value of a metric is called, what a lower one, and the verb of the sentence.
 WORDS = {
     "decode_tokens_per_s": ("decodes", "faster", "slower"),
@@ -41,7 +43,16 @@ def cell_words(facts: Mapping[str, Any], axes: tuple[str, ...] = ()) -> str:
     """A cell as a person says it: "2 steps, tuned, topk 4"."""
     steps = int(facts["steps"])
     words = {0: "no speculation", 1: "1 step"}.get(steps, f"{steps} steps")
-    return ", ".join([words, str(facts["nccl"]), *(f"{axis} {facts[axis]}" for axis in axes)])
+    return ", ".join([words, str(facts["nccl"]), *(axis_words(axis, facts[axis]) for axis in axes)])
+
+
+def axis_words(axis: str, value: Any) -> str:
+    """A value of a further axis as a person says it, as in the cells' names: "graphs none", "graphs on"."""
+    if value is None or value != value:
+        return f"{axis} none"
+    if isinstance(value, bool | np.bool_):
+        return f"{axis} {'on' if value else 'off'}"
+    return f"{axis} {value}"
 
 
 def streams(concurrency: int) -> str:

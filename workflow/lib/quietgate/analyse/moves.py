@@ -65,7 +65,7 @@ def best_of_profiles(
             "epoch": question.epoch,
             "concurrency": question.concurrency,
             **dict(zip(question.axes, key[:-1], strict=True)),
-            "axes_words": ", ".join(f"{a} {v}" for a, v in zip(question.axes, key, strict=False)),
+            "axes_words": ", ".join(map(claims.axis_words, question.axes, key)),
             "nccl": str(key[-1]),
             "against": nccl0,
             "could_be_best": best[key].could_be_best if known else [],

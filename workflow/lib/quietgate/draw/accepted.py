@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
+from quietgate.analyse.claims import axis_words
 from quietgate.draw import captions
 from quietgate.draw.cycle import SOURCES
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
@@ -43,8 +45,9 @@ def acceptance(material: Material) -> Drawn:
         for one, line in groups(part, "steps"):
             look = looks[int(one)]
             axis.plot(line["position"], line["accepted"], marker=look.marker, color=look.colour, lw=0.9, ms=3)
-        named = [f"{a} {v}" for a, v in zip(material.axes, key[1:], strict=True)]
-        axis.set_title(", ".join([material.profile_label(str(key[0])), *named]))
+        named = map(axis_words, material.axes, key[1:])
+        label = ", ".join([material.profile_label(str(key[0])), *named])
+        axis.set_title(textwrap.fill(label, 90 // columns))
         axis.set_xlabel("drafted position")
         whole_numbers(axis, range(1, last + 1))
         axis.set_xlim(1 - 0.05 * last, last + 0.05 * last)

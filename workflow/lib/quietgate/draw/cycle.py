@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,8 @@ def cycle_stages(material: Material) -> Drawn:
         tallest = max(tallest, float(foot.max()))
         for i, row in bars[bars["status"] == "failed"].iterrows():
             axis.plot(i, 0.035, "kx", ms=5, mew=1.3, transform=axis.get_xaxis_transform(), zorder=5)
-            words = f"failed: {row['failure_class'].replace('_', ' ')}"
+            # Beside its mark, from the foot of the panel up: a long class takes a second line.
+            words = textwrap.fill(f"failed: {row['failure_class'].replace('_', ' ')}", 24)
             axis.text(
                 i, 0.08, words, rotation=90, ha="center", va="bottom", fontsize=7,
                 transform=axis.get_xaxis_transform(),

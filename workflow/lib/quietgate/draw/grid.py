@@ -14,6 +14,7 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from quietgate.analyse.claims import axis_words
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
@@ -42,9 +43,12 @@ def speed_up(material: Material) -> Drawn:
         y, x = rows.index(tuple(row[k] for k in keys)), steps.index(row["steps"])
         if row["status"] == "failed":
             axis.add_patch(Rectangle((x, y), 1, 1, fc="white", ec="0.6", hatch="////", lw=0.5))
-            words = f"failed:\n{textwrap.fill(str(row['failure_class']).replace('_', ' '), 9)}"
+            words = str(row["failure_class"]).replace("_", " ")
+            small = max(map(len, words.split())) > 9
             axis.text(
-                x + 0.5, y + 0.5, words, ha="center", va="center", fontsize=7,
+                x + 0.5, y + 0.5,
+                f"failed:\n{textwrap.fill(words, 11 if small else 9, break_long_words=False)}",
+                ha="center", va="center", fontsize=6 if small else 7,
                 bbox={"fc": "white", "ec": "none", "pad": 0.6},
             )  # fmt: skip
             continue
@@ -108,7 +112,7 @@ def _cell_text(row: dict[str, Any], material: Material) -> str:
 
 
 def _row_label(material: Material, key: tuple[Any, ...]) -> str:
-    named = [f"{a} {v}" for a, v in zip(material.axes, key[1:], strict=True)]
+    named = list(map(axis_words, material.axes, key[1:]))
     return "\n".join([textwrap.fill(material.profile_label(key[0]), 20), *named])
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from quietgate.analyse.claims import axis_words
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
@@ -127,6 +128,6 @@ def _kinds(material: Material) -> dict[tuple[Any, ...], str]:
     """The places on the x axis, steps within the other axes, and their labels."""
     found: dict[tuple[Any, ...], str] = {}
     for cell in sorted(material.study["cells"], key=lambda c: int(c["steps"])):
-        label = ", ".join([str(cell["steps"]), *(f"{a} {v}" for a, v in cell["axes"].items())])
+        label = ", ".join([str(cell["steps"]), *map(axis_words, cell["axes"], cell["axes"].values())])
         found.setdefault((cell["steps"], *cell["axes"].values()), label)
     return found

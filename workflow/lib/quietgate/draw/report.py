@@ -15,6 +15,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from quietgate.analyse import machines
+from quietgate.analyse.claims import axis_words
 from quietgate.draw import captions
 from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.frames import Row, each
@@ -49,7 +50,13 @@ def write(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"number": number, "words": _words, "json": _pretty, "prose": _prose}
+    environment.filters |= {
+        "number": number,
+        "words": _words,
+        "json": _pretty,
+        "prose": _prose,
+        "axis": axis_words,
+    }
     page = environment.get_template(TEMPLATE).render(
         study=study,
         title=study["config"].get("title") or study["study"],

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from quietgate.analyse.claims import axis_words
 from quietgate.analyse.launches import launch_values
 from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.frames import each
@@ -106,6 +107,6 @@ def panels(material: Material, frame: pd.DataFrame) -> list[tuple[str, pd.DataFr
         mask = pd.Series(True, index=frame.index)
         for axis, value in zip(material.axes, values, strict=True):
             mask &= frame[axis].isna() if value is None else frame[axis] == value
-        label = ", ".join(f"{a} {v}" for a, v in zip(material.axes, values, strict=True))
+        label = ", ".join(map(axis_words, material.axes, values))
         parts.append((label, frame[mask]))
     return parts
