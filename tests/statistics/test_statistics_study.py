@@ -223,6 +223,27 @@ def test_contrasts_stay_inside_an_epoch():
     assert missing == []
 
 
+def test_a_machine_is_never_taken_for_an_effect():
+    """No effect at all, but the launches that a second machine took are 30 % faster."""
+    cells = table(effects=np.zeros(8))
+    second = cells["launch"].isin(["l4", "l5"]) & cells["steps"].isin([2, 5])
+    cells.loc[second, "decode_tokens_per_s"] *= 1.3
+    assert any(row["claim"] for row in run(cells)[0]["contrasts"])
+    cells["machine"] = np.where(second, 2, 1)
+    outcome, _ = run(cells)
+    assert [row["text"] for row in outcome["contrasts"] if row["claim"]] == []
+    assert row_of(outcome, "reference", "steps-2_nccl-tuned")["ratio"] == pytest.approx(1, abs=0.03)
+
+
+def test_cells_of_two_machines_are_not_compared():
+    cells = table()
+    cells["machine"] = np.where(cells["steps"] == 5, 2, 1)
+    outcome, _ = run(cells)
+    compared = {row["cell"] for row in outcome["contrasts"]}
+    assert "steps-2_nccl-tuned" in compared
+    assert "steps-5_nccl-untuned" not in {r["cell"] for r in outcome["contrasts"] if r["kind"] == "reference"}
+
+
 def test_a_launch_of_two_server_lives_is_left_out():
     cells = table()
     mixed = (cells["cell"] == REFERENCE) & (cells["launch"] == "l2") & (cells["repeat"] > 2)

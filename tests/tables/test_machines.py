@@ -8,13 +8,15 @@ from draw import synthetic
 from quietgate.analyse import machines
 from quietgate.analyse.collect import collect
 
+MACHINES = "launches ran on 2 machines (c l1; c l2): cells are compared within one machine"
+
 
 def record(**changes):
     made = {
         "cell": "c",
         "launch": "l1",
         "host": {"name": "a", "processor": "P", "cores": 8, "memory_mib": 65536},
-        "gpus": [{"name": "G"}, {"name": "G"}],
+        "gpus": [{"name": "G", "uuid": "u1"}, {"name": "G", "uuid": "u2"}],
         "driver": "580.1",
     }
     return made | changes
@@ -24,13 +26,21 @@ def record(**changes):
     ("changes", "told"),
     [
         ({}, []),
-        ({"gpus": [{"name": "G", "uuid": "other"}, {"name": "G"}]}, []),
+        ({"gpus": [{"name": "G", "uuid": "u2"}, {"name": "G", "uuid": "u1"}]}, []),
+        ({"gpus": [{"name": "G", "uuid": "u1"}, {"name": "G", "uuid": "u3"}]}, [MACHINES]),
         ({"driver": "590.2"}, ["the same driver (580.1: c l1; 590.2: c l2)"]),
         ({"driver": None}, ["the same driver (580.1: c l1; none: c l2)"]),
-        ({"gpus": [{"name": "G"}, {"name": "H"}]}, ["the same GPUs (2 x G: c l1; 1 x G, 1 x H: c l2)"]),
+        (
+            {"gpus": [{"name": "G", "uuid": "u1"}, {"name": "H", "uuid": "u3"}]},
+            [MACHINES, "the same GPUs (2 x G: c l1; 1 x G, 1 x H: c l2)"],
+        ),
         (
             {"host": {"name": "b", "processor": "P", "cores": 16, "memory_mib": 65536}},
-            ["the same host (a: c l1; b: c l2)", "the same processor (P, 8 cores: c l1; P, 16 cores: c l2)"],
+            [
+                MACHINES,
+                "the same host (a: c l1; b: c l2)",
+                "the same processor (P, 8 cores: c l1; P, 16 cores: c l2)",
+            ],
         ),
     ],
 )

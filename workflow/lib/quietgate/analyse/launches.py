@@ -33,8 +33,8 @@ def launch_values(
         metric: a column of `cells` with positive values, for example "decode_tokens_per_s".
 
     Returns:
-        The values (columns epoch, block, cell, launch, concurrency, value, log_value, repeats,
-        repeat_variance) and what was left out, each with cell, launch, why, and whether the launch
+        The values (columns epoch, block, machine_block, cell, launch, concurrency, value, log_value,
+        repeats, repeat_variance) and what was left out, each with cell, launch, why, and whether the launch
         counts nevertheless, by its other passes.
     """
     missing = [c for c in (*COLUMNS, metric) if c not in cells.columns]
@@ -82,10 +82,27 @@ def launch_values(
     place = [places[key] for key in zip(values["cell"], values["launch"], strict=True)]
     values.insert(0, "epoch", [p[0] for p in place])
     values.insert(1, "block", [p[1] for p in place])
+    values.insert(2, "machine_block", _machine_blocks(frame, values))
     used = set(zip(values["cell"], values["launch"], strict=True))
     for row in left_out:
         row["counts"] = (row["cell"], row["launch"]) in used
     return values, left_out
+
+
+def _machine_blocks(frame: pd.DataFrame, values: pd.DataFrame) -> list[int]:
+    """What launches are compared within: those of one block that ran on one machine.
+
+    A difference between launches on two machines may be one between the machines, so where a block was
+    spread over several it counts as several. With one machine these are the blocks, renumbered.
+    """
+    machine = frame.drop_duplicates(["cell", "launch"]).set_index(["cell", "launch"])
+    on = machine["machine"].fillna(0).astype(int) if "machine" in machine else None
+    keys = [
+        (row["block"], 0 if on is None else on[row["cell"], row["launch"]])
+        for row in values.to_dict("records")
+    ]
+    number = {key: i for i, key in enumerate(sorted(set(keys)), start=1)}
+    return [number[key] for key in keys]
 
 
 def epoch_number(epoch: Any) -> int:

@@ -25,6 +25,12 @@ def counted(gpus: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
 
 
+def identity(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """What tells one machine from another of the same kind: host name and the GPUs' own numbers."""
+    host = (record.get("host") or {}).get("name")
+    return (str(host or ""), *sorted(str(gpu.get("uuid")) for gpu in record.get("gpus") or []))
+
+
 def facts(record: Mapping[str, Any]) -> dict[str, str]:
     """What of a launch's machine should be the same in all launches, as words."""
     host = record.get("host") or {}
@@ -53,8 +59,14 @@ def distinct(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[s
 
 
 def differences(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each fact that is not the same in all launches."""
+    """A sentence for each fact that is not the same in all launches, and one for machines alike but for it."""
     found = []
+    places: dict[tuple[str, ...], list[str]] = {}
+    for record in records:
+        places.setdefault(identity(record), []).append(f"{record['cell']} {record['launch']}")
+    if len(places) > 1:
+        told = "; ".join(_places(some) for some in places.values())
+        found.append(f"launches ran on {len(places)} machines ({told}): cells are compared within one machine")
     for name, values in distinct(records).items():
         if len(values) < 2:
             continue

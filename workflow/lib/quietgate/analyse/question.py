@@ -81,7 +81,7 @@ class Models:
     def of(cls, values: pd.DataFrame) -> Models:
         """Fit the launches of one level (rows of `launches.launch_values`)."""
         y = values["log_value"].to_numpy(dtype=float)
-        design = Design.of(values["cell"].tolist(), values["block"].tolist())
+        design = Design.of(values["cell"].tolist(), values["machine_block"].tolist())
         out = flagged(design, y)
         every = Fit.of(design, y)
         if not out:
@@ -93,7 +93,7 @@ class Models:
         odd = []
         for i in out:
             row = values.iloc[i]
-            off = y[i] - effects[row["cell"]] - blocks.get(int(row["block"]), 0.0)
+            off = y[i] - effects[row["cell"]] - blocks.get(int(row["machine_block"]), 0.0)
             odd.append(
                 {
                     "cell": row["cell"],

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from quietgate.analyse import machines
 from quietgate.analyse.launch_records import MISSING, ORDER, LaunchRecords, read_launch
 from quietgate.analyse.request_lines import FIELDS, RequestLine, positions, read_requests
 from quietgate.errors import BadInput
@@ -42,7 +43,7 @@ STAGES = ("draft", "verify", "extend", "decode", "cycle")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "cells": (
         "launch", "concurrency", "repeat", "status", "failure_class", "nccl_verdict",
-        *PASS_NUMBERS, "requests", "started_at", "instance",
+        *PASS_NUMBERS, "requests", "started_at", "instance", "machine",
     ),
     "requests": ("launch", *FIELDS),
     "stages": (
@@ -56,7 +57,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "gate": ("launch", "instance", "number", "name", "verdict", "why", "seconds"),
 }  # fmt: skip
 INTEGERS = {
-    "steps", "concurrency", "repeat", "requests", "position", "cycles",
+    "steps", "concurrency", "repeat", "requests", "position", "cycles", "machine",
     "prompt_tokens", "completion_tokens",
 }  # fmt: skip
 
@@ -71,12 +72,15 @@ def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
     if refused:
         raise BadInput("\n".join(f"{results_dir / r['record']}: {r['why']}" for r in refused))
     rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
+    numbers: dict[tuple[str, ...], int] = {}  # of the machines, as they come
     for found in launches:
+        started = found.passed("launch")
+        machine = numbers.setdefault(machines.identity(started), len(numbers) + 1) if started else None
         place = {"cell": found.cell["id"], **_axes(found.cell), "launch": found.launch}
         benchmark = found.passed("benchmark")
         lines = read_requests(found.folder / "requests.jsonl") if benchmark else []
         made: dict[str, Iterable[Row]] = {
-            "cells": _cells(found),
+            "cells": ({**row, "machine": machine} for row in _cells(found)),
             "requests": (_request(line) for line in lines),
             "stages": _stages(found),
             "positions": positions(lines),

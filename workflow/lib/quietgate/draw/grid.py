@@ -207,7 +207,7 @@ def _gains(material: Material, base: dict[str, Any], others: list[str]) -> pd.Da
     compared = {r["cell"]: r for r in _contrasts(material, "profile", "reference")}
     launches = per_launch(material, METRIC)
     launches = launches[launches["concurrency"] == material.lowest]
-    values = {(r["epoch"], r["block"], r["cell"]): r["value"] for r in each(launches)}
+    values = {(r["block"], r["machine_block"], r["cell"]): r["value"] for r in each(launches)}
     place = {(c["nccl"], c["steps"], *c["axes"].values()): c for c in material.study["cells"]}
     measured = set(launches["cell"])
     rows = []
@@ -218,9 +218,9 @@ def _gains(material: Material, base: dict[str, Any], others: list[str]) -> pd.Da
         row = {"cell": cell["id"], "steps": cell["steps"], "nccl": cell["nccl"], **cell["axes"]}
         row["against"] = plain["id"]
         ratios = [
-            (block, value / values[epoch, block, plain["id"]])
-            for (epoch, block, name), value in values.items()
-            if name == cell["id"] and (epoch, block, plain["id"]) in values
+            (block, value / values[block, together, plain["id"]])
+            for (block, together, name), value in values.items()
+            if name == cell["id"] and (block, together, plain["id"]) in values
         ]
         found = compared.get(cell["id"])
         gone = next((c for c in (cell["id"], plain["id"]) if c not in measured), None)

@@ -93,7 +93,7 @@ def _level(values: pd.DataFrame, order: Mapping[str, int]) -> _Level:
     counts = {str(cell): int(count) for cell, count in by_cell.size().items()}
     ordered = sorted(means, key=lambda cell: order.get(cell, len(order)))
     # Blocks are numbered through the whole study, epochs and all.
-    design = Design.of(values["cell"].tolist(), values["block"].tolist())
+    design = Design.of(values["cell"].tolist(), values["machine_block"].tolist())
     fit = Fit.of(design, values["log_value"].to_numpy(dtype=float))
     variance, df = _variance(fit)
     return _Level({c: means[c] for c in ordered}, counts, variance, df)
