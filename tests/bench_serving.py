@@ -1,4 +1,4 @@
-"""Many streams: our client's tok/s beside SGLang's own benchmark, in turns on one server. A benchmark, not a test.
+"""Many streams: our client's tok/s beside SGLang's own benchmark, in turns on one server. Not a test.
 
     python tests/bench_serving.py                         the embedded CPU server and its tiny models
     python tests/bench_serving.py --url http://HOST:PORT  a live server (with --model for its tokenizer)

@@ -226,7 +226,7 @@ def test_contrasts_stay_inside_an_epoch():
 def test_a_machine_is_never_taken_for_an_effect():
     """No effect at all, but the launches that a second machine took are 30 % faster."""
     cells = table(effects=np.zeros(8))
-    second = cells["launch"].isin(["l4", "l5"]) & cells["steps"].isin([2, 5])
+    second = (cells["launch"] != "l1") & cells["steps"].isin([2, 5])
     cells.loc[second, "decode_tokens_per_s"] *= 1.3
     assert any(row["claim"] for row in run(cells)[0]["contrasts"])
     cells["machine"] = np.where(second, 2, 1)

@@ -1,4 +1,4 @@
-"""Train a tiny Llama and its EAGLE-3 draft: `make_tiny_models.py --out OUT`, two to three minutes on two cores.
+"""Train a tiny Llama and its EAGLE-3 draft: `make_tiny_models.py --out OUT`, some three minutes on two cores.
 
 Writes OUT/target, OUT/eagle3 and OUT/models.json (settings, losses, agreement per depth, SHA-256 of the
 weights). Everything is made in OUT.partial, which becomes OUT at the end. The same seed, Python, PyTorch

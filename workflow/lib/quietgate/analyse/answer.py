@@ -95,7 +95,9 @@ def answer(
     if top["cell"] == summary["reference"]:
         first = f"{lead}: the reference itself; no cell was measured faster."
     elif row is None:
-        first = f"{lead}, which shares no block on one machine with the reference and cannot be compared with it."
+        first = (
+            f"{lead}, which shares no block on one machine with the reference and cannot be compared with it."
+        )
     elif row["verdict"] == claims.UNKNOWN_VARIATION:
         first = f"{lead}, {row['ratio']:.3f} times the reference {row['against_words']}, which is no claim."
     elif row["claim"]:

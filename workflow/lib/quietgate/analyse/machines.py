@@ -59,14 +59,16 @@ def distinct(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[s
 
 
 def differences(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each fact that is not the same in all launches, and one for machines alike but for it."""
+    """A sentence where there were several machines, and one for each fact in which launches differ."""
     found = []
     places: dict[tuple[str, ...], list[str]] = {}
     for record in records:
         places.setdefault(identity(record), []).append(f"{record['cell']} {record['launch']}")
     if len(places) > 1:
         told = "; ".join(_places(some) for some in places.values())
-        found.append(f"launches ran on {len(places)} machines ({told}): cells are compared within one machine")
+        found.append(
+            f"launches ran on {len(places)} machines ({told}): cells are compared within one machine"
+        )
     for name, values in distinct(records).items():
         if len(values) < 2:
             continue
