@@ -1,5 +1,8 @@
 """Config errors: found before anything starts, one line each, with place, value, what is allowed."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from quietgate.study import Study
 from quietgate.study.config import load
 from quietgate.study.here import missing
 
+LIBRARY = Path(__file__).parents[2] / "workflow" / "lib"
 CONFIGS = sorted((Path(__file__).parents[2] / "config").glob("*.yaml"))
 
 
@@ -199,6 +203,21 @@ def test_binary_and_missing_files(tmp_path):
         load(path)
     with pytest.raises(BadConfig, match="cannot be read"):
         load(tmp_path)
+
+
+def test_a_config_is_utf_8_whatever_the_locale(tmp_path):
+    (tmp_path / "c.yaml").write_bytes("title: Größe 测试\n".encode())
+    code = "from quietgate.study.config import load; print(ascii(load('c.yaml')['title']))"
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, **plain, "PYTHONPATH": str(LIBRARY)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == ascii("Größe 测试")
 
 
 def test_yaml_numbers_as_keys_and_defaults(base):

@@ -37,7 +37,7 @@ def load(model_dir: Path) -> Template | None:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as e:

@@ -18,7 +18,7 @@ def main(record: str, log: str) -> None:
     root = Path(record).parent
     study = Study.thaw(root / FROZEN)
     lines = problems(study, root)
-    Path(log).write_text("".join(f"{line}\n" for line in lines) or "every launch passed\n")
+    Path(log).write_text("".join(f"{line}\n" for line in lines) or "every launch passed\n", encoding="utf-8")
     if lines:
         print(*lines, sep="\n", file=sys.stderr)
         then = "the next run repeats what failed" if study.config["retry_failed"] else "retry_failed is off"

@@ -19,4 +19,6 @@ def main(record: str, log: str) -> None:
     (root / checksums.NAME).unlink(missing_ok=True)
     made = collect(root, root / "tables")
     records.write(Path(record), {**made, "digest": tables_digest(study)})
-    Path(log).write_text("".join(f"{t['name']}: {t['rows']} rows\n" for t in made["tables"]))
+    Path(log).write_text(
+        "".join(f"{t['name']}: {t['rows']} rows\n" for t in made["tables"]), encoding="utf-8"
+    )

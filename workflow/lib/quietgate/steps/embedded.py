@@ -27,7 +27,7 @@ def tiny_models(stamp: str, log: str) -> None:
 def _run(argv: list[str], log: str) -> None:
     """Run a program, its lines to whoever watches and to the log; its failure is the rule's."""
     with (
-        Path(log).open("w") as file,
+        Path(log).open("w", encoding="utf-8") as file,
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
     ):
         assert process.stdout is not None

@@ -101,7 +101,7 @@ class Place:
         print(line, file=sys.stderr, flush=True)
         if self.log:
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            with self.log.open("a") as f:
+            with self.log.open("a", encoding="utf-8") as f:
                 f.write(line + "\n")
 
     def time_left(self) -> str:

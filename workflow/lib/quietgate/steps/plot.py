@@ -25,4 +25,4 @@ def main(record: str, log: str) -> None:
         Path(marks) if marks else None,
     )
     records.write(Path(record), {**drawn, "digest": figures_digest(study)})
-    Path(log).write_text("".join(f"{f['name']}\n" for f in drawn["figures"]))
+    Path(log).write_text("".join(f"{f['name']}\n" for f in drawn["figures"]), encoding="utf-8")

@@ -16,4 +16,4 @@ def main(page: str, log: str) -> None:
     study = records.read(root / "study.json", "study")
     report.write(root, study, read_json(root / "tables" / "statistics.json"), Path(page))
     seal(root)
-    Path(log).write_text("report.html written\n")
+    Path(log).write_text("report.html written\n", encoding="utf-8")

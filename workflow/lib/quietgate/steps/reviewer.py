@@ -26,7 +26,7 @@ def main(results: str, scratch: str, log: str) -> None:
     except BadInput as e:
         lines.append(str(e))
         print(e, file=sys.stderr, flush=True)
-    Path(log).write_text("".join(f"{line}\n" for line in lines))
+    Path(log).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if not good:
         sys.exit(1)
 

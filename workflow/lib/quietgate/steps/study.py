@@ -15,7 +15,7 @@ def main(record: str, log: str) -> None:
     root = Path(record).parent
     study = Study.thaw(root / FROZEN)
     records.write(Path(record), study_record(study))
-    Path(log).write_text("study.json written\n")
+    Path(log).write_text("study.json written\n", encoding="utf-8")
 
 
 def study_record(study: Study) -> records.Record:

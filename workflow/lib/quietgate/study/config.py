@@ -20,7 +20,7 @@ from quietgate.study.cross_field import Config, cross_field_problems
 def load(path: Path) -> Config:
     """Read a YAML config file; BadConfig names the file and the line that does not parse."""
     try:
-        text = Path(path).read_text()
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as e:
         raise BadConfig([f"{path}: cannot be read ({e.strerror})"]) from None
     except UnicodeDecodeError:
