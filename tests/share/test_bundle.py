@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import zipfile
@@ -44,6 +45,33 @@ def test_holds_what_a_reviewer_needs(shared: tuple[Path, list[str]]) -> None:
     assert "| claim | figure | command | GPU-hours | tolerance |" in page
     assert "make figures RESULTS=invented-2026-11-29.zip" in page
     assert "`/home/user1`" in page
+
+
+def test_small_leaves_out_traces_and_logs_and_says_so(study: Path, tmp_path: Path) -> None:
+    mine = studies.copy(study, tmp_path)
+    launch = mine / "cells/steps-2_nccl-tuned/l1"
+    trace = launch / "trace" / "t.json.gz"
+    trace.parent.mkdir()
+    trace.write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    listed = {"name": trace.name, "sha256": sha256(trace), "bytes": trace.stat().st_size}
+    studies.edit(launch / "capture.json", trace_files=[listed])
+    said: list[str] = []
+    path = bundle.bundle(mine, tmp_path / "out", said.append, small=True)
+    with opened(path) as root:
+        left = {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
+        assert not [name for name in left if "/trace/" in name or name.endswith(".log")]
+        out = json.loads((root / "archive.json").read_text())["left_out"]
+        assert "cells/steps-2_nccl-tuned/l1/trace/t.json.gz" in out
+        assert "cells/steps-2_nccl-tuned/l1/server.log" in out
+        found = verify.check(root)
+        assert found.problems == []
+        assert "1 profiles not extracted again: their traces were left out of the archive" in found.notes
+        verdicts, _ = redraw.redraw(root, tmp_path / "scratch")
+        assert {v.verdict for v in verdicts} == {redraw.IDENTICAL}
+        archive = json.loads((root / "archive.json").read_text())
+        (root / "archive.json").write_text(json.dumps(archive | {"left_out": []}))
+        assert any("missing, but capture.json lists it" in line for line in verify.check(root).problems)
+    assert f"left out: {out[0]}" in said
 
 
 def test_config_runs_as_it_is(shared: tuple[Path, list[str]]) -> None:

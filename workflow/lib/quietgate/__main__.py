@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     where = share.add_mutually_exclusive_group()
     where.add_argument("--into", type=Path, default=Path("results"), help="folder for the zip")
     where.add_argument("--as-folder", type=Path, help="a new folder with the archive's contents instead")
+    share.add_argument("--small", action="store_true", help="leave out traces and logs")
     share.set_defaults(run=_share)
 
     migrate = commands.add_parser("migrate", help="bring records of an earlier schema to the one of now")
@@ -136,10 +137,10 @@ def _share(args: argparse.Namespace) -> int:
 
     with opened(args.results) as root:
         if args.as_folder:
-            stage(root, args.as_folder, print)
+            stage(root, args.as_folder, print, args.small)
             print(args.as_folder)
         else:
-            print(bundle(root, args.into, print))
+            print(bundle(root, args.into, print, args.small))
     return 0
 
 

@@ -36,26 +36,27 @@ _MAX_PATCH_BYTES = 1_000_000
 _STORED = {".gz", ".png", ".pdf"}
 
 
-def bundle(results: Path, folder: Path, say: Callable[[str], None]) -> Path:
+def bundle(results: Path, folder: Path, say: Callable[[str], None], small: bool = False) -> Path:
     """Write the archive of the study in `results` into `folder`; returns its path.
 
     Args:
         say: gets one line per thing that whoever shares should see before they send it.
+        small: leave out the traces and the logs, which no table or figure is made of.
     """
     with tempfile.TemporaryDirectory(prefix="quietgate-share-") as scratch:
         stage_root = Path(scratch) / "results"
-        archive = stage(results, stage_root, say)
+        archive = stage(results, stage_root, say, small)
         path = folder / f"{archive['study']}-{archive['date']}.zip"
         _zip(stage_root, path, archive["date"])
     return path
 
 
-def stage(results: Path, target: Path, say: Callable[[str], None]) -> records.Record:
-    """Make the archive's contents as a new folder `target`; returns the record `archive`."""
+def stage(results: Path, target: Path, say: Callable[[str], None], small: bool = False) -> records.Record:
+    """Make the archive's contents as a new folder `target`, as `bundle`; returns the record `archive`."""
     if target.exists():
         raise BadInput(f"{shown(target)}: is there already; name a new folder")
     study = read_study(results)
-    names, left_out = _chosen(results, study)
+    names, left_out = _chosen(results, study, small)
     identifiers = _identifiers(study)
     scrubber = Scrubber(find(results, names, identifiers), identifiers)
     for name in names:
@@ -69,7 +70,7 @@ def stage(results: Path, target: Path, say: Callable[[str], None]) -> records.Re
     write_atomic(target / "config.yaml", config)
     _code(target, scrubber)
     notes += remake(target, target)
-    found = verify.check(target)
+    found = verify.check(target, left_out=left_out)
     if not found.readable:
         raise BadInput("\n".join(found.problems))
     archive: records.Record = {
@@ -99,14 +100,15 @@ def stage(results: Path, target: Path, say: Callable[[str], None]) -> records.Re
     return archive
 
 
-def _chosen(results: Path, study: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Files that are shared, and files of the study that are not: of a type no archive holds."""
+def _chosen(results: Path, study: Mapping[str, Any], small: bool) -> tuple[list[str], list[str]]:
+    """Files that are shared, and files of the study that are not: unwanted, or of a type no archive holds."""
     names: list[str] = []
     left_out: list[str] = []
     for name in study_files(results, study):
         last = name.rsplit("/", 1)[-1]
         fits = Path(last).suffix in EXTENSIONS or last in PLAIN_NAMES
-        (names if fits and not last.startswith(".") else left_out).append(name)
+        unwanted = small and ("/trace/" in name or last.endswith(".log"))
+        (names if fits and not unwanted and not last.startswith(".") else left_out).append(name)
     return names, left_out
 
 

@@ -7,7 +7,7 @@ tables and figures say of their own files, and that one table holds one version 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from quietgate import records
 from quietgate.analyse import tables
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.errors import BadInput
-from quietgate.files import sha256
+from quietgate.files import read_json, sha256
 from quietgate.share import checksums, extracted, mixture, numbers, strict
 from quietgate.share.archive import opened, shown
 from quietgate.share.migrate import version_of, version_problem
@@ -49,13 +49,15 @@ def verify(path: Path) -> list[str]:
         return check(root).problems
 
 
-def check(root: Path, traces: bool = False) -> Report:
+def check(root: Path, traces: bool = False, left_out: Collection[str] = ()) -> Report:
     """Verify the results in `root`, which `archive.opened` has let pass.
 
     Args:
         traces: also read traces that are so large that it takes long.
+        left_out: files that are missing on purpose; an archive's own list is added.
     """
     report = Report()
+    left_out = {*left_out, *_left_out(root)}
     report.problems += _bytes(root, report.notes)
     unsafe = list(_unsafe(root))
     if unsafe:
@@ -65,7 +67,7 @@ def check(root: Path, traces: bool = False) -> Report:
     report.problems += _grid(study)
     if report.readable:
         launches = list(tables.read_all(root, study))
-        report.problems += _launches(root, study, launches, report.notes, traces)
+        report.problems += _launches(root, study, launches, report.notes, traces, left_out)
         report.problems += mixture.problems(launches)
         report.problems += _readers(study, launches)
         report.problems += _products(root, study)
@@ -74,6 +76,13 @@ def check(root: Path, traces: bool = False) -> Report:
     if cut > 0:
         report.problems.append(f"... and {cut} more")
     return report
+
+
+def _left_out(root: Path) -> list[str]:
+    """What whoever made the archive left out of it."""
+    archive = read_json(root / ARCHIVE)
+    names = archive.get("left_out") if isinstance(archive, dict) else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _bytes(root: Path, notes: list[str]) -> list[str]:
@@ -143,11 +152,16 @@ def _grid(study: records.Record) -> Iterator[str]:
 
 
 def _launches(
-    root: Path, study: records.Record, launches: list[LaunchRecords], notes: list[str], traces: bool
+    root: Path,
+    study: records.Record,
+    launches: list[LaunchRecords],
+    notes: list[str],
+    traces: bool,
+    left_out: Collection[str],
 ) -> Iterator[str]:
     capture = bool(study["config"].get("capture", {}).get("enabled"))
     chain = ("launch", "gate", "benchmark", "stages", *(("capture",) if capture else ()), "exit", "profile")
-    unread = 0
+    unread = without = 0
     for found in launches:
         place = f"cells/{found.cell['id']}/{found.launch}"
         refused = {r["record"] for r in found.refused}
@@ -166,15 +180,19 @@ def _launches(
         if profile is not None:
             wrong += numbers.profile_problems(profile, benchmark)
             if not wrong and extracted.comparable(study, found):
-                if traces or extracted.is_quick(found.folder):
+                if any(name.startswith(f"{place}/trace/") for name in left_out):
+                    without += 1
+                elif traces or extracted.is_quick(found.folder):
                     wrong += extracted.problems(found.folder, profile, steps)
                 else:
                     unread += 1
         wrong += _lives(found)
-        wrong += _traces(found)
+        wrong += _traces(found, {name.removeprefix(f"{place}/trace/") for name in left_out})
         yield from (f"{place}/{line}" for line in wrong)
     if unread:
         notes.append(f"{unread} profiles not extracted again: their traces are large (--traces reads them)")
+    if without:
+        notes.append(f"{without} profiles not extracted again: their traces were left out of the archive")
 
 
 def _breaks(path: Path, root: Path) -> Iterator[str]:
@@ -197,10 +215,12 @@ def _lives(found: LaunchRecords) -> Iterator[str]:
     yield from (f"exit.json: server life {i} has no folder" for i in ended["instances"] if i not in there)
 
 
-def _traces(found: LaunchRecords) -> Iterator[str]:
+def _traces(found: LaunchRecords, left_out: Collection[str]) -> Iterator[str]:
     capture = found.passed("capture")
     for one in capture["trace_files"] if capture else []:
         path = found.folder / "trace" / one["name"]
+        if not path.is_file() and one["name"] in left_out:
+            continue
         if not path.is_file():
             yield f"trace/{one['name']}: missing, but capture.json lists it"
         elif path.stat().st_size != one["bytes"] or sha256(path) != one["sha256"]:
