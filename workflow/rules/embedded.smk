@@ -31,6 +31,6 @@ rule tiny_models:
     conda:
         ENV
     message:
-        "train the tiny target and its draft into resources/tiny-models (two to three minutes)"
+        "train the tiny target and its draft into resources/tiny-models (about three minutes)"
     script:
         "../scripts/tiny_models.py"
