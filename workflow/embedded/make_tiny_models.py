@@ -33,7 +33,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to write; replaced when it exists")
     parser.add_argument("--hidden", type=int, default=96, help="channels (default %(default)s)")
-    parser.add_argument("--layers", type=int, default=10, help="layers of the target, 4 or more (%(default)s)")
+    parser.add_argument("--layers", type=int, default=10, help="of the target, 4 or more (%(default)s)")
     parser.add_argument("--heads", type=int, default=4, help="query heads, an even number (%(default)s)")
     parser.add_argument("--vocab", type=int, default=384, help="tokens of the vocabulary (%(default)s)")
     parser.add_argument("--corpus-chars", type=int, default=60_000, help="text to learn (%(default)s)")
