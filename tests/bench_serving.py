@@ -1,6 +1,7 @@
 """Many streams: our client's tok/s beside SGLang's own benchmark, in turns on one server. Not a test.
 
-    python tests/bench_serving.py                         the embedded CPU server and its tiny models
+    python tests/bench_serving.py                         the fake server: its pace does not vary, so clients show
+    python tests/bench_serving.py --embedded              the embedded CPU server and its tiny models
     python tests/bench_serving.py --url http://HOST:PORT  a live server (with --model for its tokenizer)
 
 Both send the same texts, as many at a time, for as many tokens; greedy, end-of-text ignored, caches flushed.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "workflow" / "lib"), str(ROOT / "tests")]
 
-from fake_sglang.running import free_port  # noqa: E402
+from fake_sglang.running import free_port, speculation, start  # noqa: E402
 
 from quietgate.measure import passes, prompts  # noqa: E402
 
@@ -49,12 +51,16 @@ def embedded_server(streams: int, log: Path) -> Iterator[str]:
     port = free_port()
     flags = ["--device", "cpu", "--dtype", "float32", "--context-length", "2048"]
     flags += ["--max-total-tokens", "65536", "--max-running-requests", str(streams)]
-    flags += ["--mem-fraction-static", "0.1", "--disable-cuda-graph"]
+    flags += ["--mem-fraction-static", "0.1", "--disable-cuda-graph", "--sleep-on-idle"]
     flags += ["--prefill-attention-backend", "intel_amx", "--decode-attention-backend", "intel_amx"]
     command = [PYTHON, EMBEDDED / "serve_cpu.py", "--model-path", TARGET, "--port", str(port), *flags]
     url = f"http://127.0.0.1:{port}"
+    # One thread computes, as in the default study: the other core is the client's.
+    environ = {**os.environ, "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
     with log.open("wb") as out:
-        process = subprocess.Popen([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, env=environ
+        )
     try:
         for _ in range(180):
             with contextlib.suppress(OSError):
@@ -66,6 +72,17 @@ def embedded_server(streams: int, log: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(60)
+
+
+@contextlib.contextmanager
+def fake_server(streams: int, log: Path) -> Iterator[str]:
+    """The URL of a fake server that drafts two steps and takes 11 ms a cycle, however many streams."""
+    flags = ["--enable-metrics", "--max-running-requests", str(streams), "--fake-base-ms", "10"]
+    server = start(log, *speculation(2), *flags)
+    try:
+        yield server.url
+    finally:
+        server.stop()
 
 
 def ours(url: str, chosen: list[prompts.Prompt], streams: int, tokens: int) -> dict[str, float]:
@@ -101,9 +118,10 @@ def main() -> None:
     """Alternate the two clients and print each pass and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--url")
+    parser.add_argument("--embedded", action="store_true")
     parser.add_argument("--model", type=Path, default=TARGET)
     parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--pairs", type=int, default=4)
     args = parser.parse_args()
     chosen = prompts.enough(prompts.load(), 2 * args.streams)
@@ -113,7 +131,8 @@ def main() -> None:
         turns = [[{"content": p.text}, {"content": "-"}] for p in chosen]
         data.write_text("".join(json.dumps({"conversations": t}) + "\n" for t in turns))
         log = Path(folder) / "server.log"
-        url = args.url or stack.enter_context(embedded_server(args.streams, log))
+        server = embedded_server if args.embedded else fake_server
+        url = args.url or stack.enter_context(server(args.streams, log))
         ours(url, chosen, args.streams, args.tokens)  # warm-up
         for pair in range(args.pairs):
             a = ours(url, chosen, args.streams, args.tokens)
