@@ -1,6 +1,6 @@
 """Many streams: our client's tok/s beside SGLang's own benchmark, in turns on one server. Not a test.
 
-    python tests/bench_serving.py                         the fake server: its pace does not vary, so clients show
+    python tests/bench_serving.py                         the fake server, whose pace does not vary
     python tests/bench_serving.py --embedded              the embedded CPU server and its tiny models
     python tests/bench_serving.py --url http://HOST:PORT  a live server (with --model for its tokenizer)
 
