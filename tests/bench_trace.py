@@ -3,6 +3,7 @@
     python tests/bench_trace.py                     one rank of 300 MB of JSON
     python tests/bench_trace.py --ranks 8 --mb 1250 eight ranks of some 100 MB of gzip each
     python tests/bench_trace.py --files *.json.gz   traces that exist
+    python tests/bench_trace.py --hta PYTHON        also HolisticTraceAnalysis, of an environment that has it
 
 Generated traces repeat one block of SGLang-like events (Python frames, CPU operators, launches,
 flows, kernels, spans) with their own time stamps and ids, in the profiler's own layout.
@@ -14,8 +15,10 @@ import argparse
 import gzip
 import json
 import multiprocessing
+import os
 import random
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -119,6 +122,31 @@ def standard(path: Path) -> None:
             sums[event["name"]] = sums.get(event["name"], 0.0) + event["dur"]
 
 
+# What comes nearest to kernel time by kind and to communication: reading, then two of its analyses.
+HTA = """
+import sys, warnings
+warnings.filterwarnings("ignore")
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=sys.argv[2])
+analysis.get_gpu_kernel_breakdown(visualize=False)
+analysis.get_comm_comp_overlap(visualize=False)
+"""
+
+
+def holistic(python: str, path: Path) -> tuple[float, float, float]:
+    """Wall and CPU seconds and peak megabytes of HolisticTraceAnalysis on one file, imports included."""
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [python, "-c", HTA, str(path), str(path.parent)], stdout=said, stderr=subprocess.STDOUT
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        assert process.returncode == 0, said.read().decode(errors="replace")[-2000:]
+    return time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
+
+
 def main() -> None:
     """Print one line per reader."""
     parser = argparse.ArgumentParser()
@@ -126,6 +154,7 @@ def main() -> None:
     parser.add_argument("--mb", type=float, default=300)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--no-json", action="store_true", help="leave out the standard library")
+    parser.add_argument("--hta", help="an interpreter that has HolisticTraceAnalysis")
     parser.add_argument("--files", nargs="*", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -145,9 +174,15 @@ def main() -> None:
             f"{text / seconds:.0f} MB/s, {text / cpu_s:.0f} MB per CPU second, peak {total:.0f} MB in all"
         )
         one = min(paths, key=lambda p: p.stat().st_size)
+        size = sum(len(chunk) for chunk in TraceFile(one).chunks()) / 1e6
+        if options.hta:
+            seconds, cpu_s, own = holistic(options.hta, one)
+            print(
+                f"HolisticTraceAnalysis, one file: {seconds:.2f} s ({cpu_s:.2f} s of CPU), "
+                f"{size / seconds:.0f} MB/s, {size / cpu_s:.0f} MB per CPU second, peak {own:.0f} MB"
+            )
         if options.no_json:
             return
-        size = sum(len(chunk) for chunk in TraceFile(one).chunks()) / 1e6
         seconds, cpu_s, own, _ = measured(standard, one)
         print(
             f"json, one file: {seconds:.2f} s ({cpu_s:.2f} s of CPU), "
