@@ -11,6 +11,15 @@ from quietgate.analyse.collect import collect
 MACHINES = "launches ran on 2 machines (c l1; c l2): cells are compared within one machine"
 
 
+def seen(version):
+    return {
+        "stages": [
+            {"name": "process", "evidence": {}},
+            {"name": "arguments", "evidence": {"version": version}},
+        ]
+    }
+
+
 def record(**changes):
     made = {
         "cell": "c",
@@ -18,6 +27,7 @@ def record(**changes):
         "host": {"name": "a", "processor": "P", "cores": 8, "memory_mib": 65536},
         "gpus": [{"name": "G", "uuid": "u1"}, {"name": "G", "uuid": "u2"}],
         "driver": "580.1",
+        "gate": seen("0.5.23"),
     }
     return made | changes
 
@@ -29,6 +39,8 @@ def record(**changes):
         ({"gpus": [{"name": "G", "uuid": "u2"}, {"name": "G", "uuid": "u1"}]}, []),
         ({"gpus": [{"name": "G", "uuid": "u1"}, {"name": "G", "uuid": "u3"}]}, [MACHINES]),
         ({"driver": "590.2"}, ["the same driver (580.1: c l1; 590.2: c l2)"]),
+        ({"gate": seen("0.5.24")}, ["the same SGLang (0.5.23: c l1; 0.5.24: c l2)"]),
+        ({"gate": None}, []),
         ({"driver": None}, ["the same driver (580.1: c l1; none: c l2)"]),
         (
             {"gpus": [{"name": "G", "uuid": "u1"}, {"name": "H", "uuid": "u3"}]},

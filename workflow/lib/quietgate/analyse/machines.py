@@ -1,4 +1,4 @@
-"""The machines that a study's launches ran on, and where they were not all alike."""
+"""The machines and servers of a study's launches, and where they were not all alike."""
 
 from __future__ import annotations
 
@@ -10,13 +10,29 @@ from quietgate.files import read_json
 
 
 def launches(results: Path, study: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The record `launch` of every launch that started, in run order."""
+    """The record `launch` of every launch that started, in run order, with what its gate saw (`gate`)."""
     found = []
     for launch in study["launches"]:
-        record = read_json(results / "cells" / launch["cell"] / launch["launch"] / "launch.json")
+        folder = results / "cells" / launch["cell"] / launch["launch"]
+        record = read_json(folder / "launch.json")
         if isinstance(record, dict) and record.get("status") == "passed":
-            found.append(record)
+            found.append(record | {"gate": read_json(folder / "gate.json")})
     return found
+
+
+def sglang(record: Mapping[str, Any]) -> str:
+    """The version that the server itself gave to the gate; "" where it gave none."""
+    return str(_evidence(record, "arguments").get("version") or "")
+
+
+def nccl(record: Mapping[str, Any]) -> str:
+    """The version that NCCL wrote into its log, which may not be the one torch was built with; "" without."""
+    return ", ".join(_evidence(record, "nccl").get("versions") or [])
+
+
+def _evidence(record: Mapping[str, Any], stage: str) -> Mapping[str, Any]:
+    stages = (record.get("gate") or {}).get("stages") or []
+    return next((s["evidence"] for s in stages if s.get("name") == stage and s.get("evidence")), {})
 
 
 def counted(gpus: Sequence[Mapping[str, Any]]) -> str:
@@ -32,7 +48,7 @@ def identity(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def facts(record: Mapping[str, Any]) -> dict[str, str]:
-    """What of a launch's machine should be the same in all launches, as words."""
+    """What of a launch's machine and server should be the same in all launches, as words."""
     host = record.get("host") or {}
     gib = (host.get("memory_mib") or 0) / 1024
     cores, kernel = host.get("cores"), f"{host.get('system') or ''} {host.get('kernel') or ''}".strip()
@@ -44,6 +60,8 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
         "system": kernel,
         "GPUs": counted(record.get("gpus") or []),
         "driver": str(record.get("driver") or "none"),
+        "SGLang": sglang(record),
+        "NCCL": nccl(record),
     }
 
 
