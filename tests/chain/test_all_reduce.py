@@ -8,6 +8,7 @@ import pytest
 
 from chain.runs import every
 from quietgate import records
+from quietgate.analyse import tables
 
 pytestmark = [pytest.mark.workflow, pytest.mark.slow]
 
@@ -50,6 +51,11 @@ def test_a_profile_that_hangs_in_the_check_fails_alone_and_fast(run):
     assert not every(run, f"instances/{launch['instance']}/exit")
     assert f"{BAD}," in (run.results / "tables" / "failures.csv").read_text()
     assert ",hang," in (run.results / "tables" / "cells.csv").read_text()
+
+    timed = tables.read(run.results / "tables" / "all_reduce.csv")
+    assert timed["cell"].tolist() == [GOOD, GOOD]
+    assert timed["bytes"].tolist() == [4096, 16384]
+    assert "All-reduces before the servers" in (run.results / "report.html").read_text()
 
     (run.folder / "hang").unlink()
     assert run(log="again") == 0, run.text("again")[-3000:]

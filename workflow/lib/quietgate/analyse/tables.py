@@ -55,16 +55,18 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "positions": ("launch", "concurrency", "position", "cycles", "accepted", "accepted_given_previous"),
     "failures": ("launch", "stage", "status", "failure_class", "reason", "evidence", "instance"),
     "gate": ("launch", "instance", "number", "name", "verdict", "why", "seconds"),
+    "all_reduce": ("launch", "bytes", "median_us", "min_us", "max_us", "backend", "clock", "nccl_version"),
 }  # fmt: skip
 INTEGERS = {
     "steps", "concurrency", "repeat", "requests", "position", "cycles", "machine",
-    "prompt_tokens", "completion_tokens",
+    "prompt_tokens", "completion_tokens", "bytes",
 }  # fmt: skip
 
 
 def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
     """Every table of the study in `results_dir`: cells, requests, stages, positions, failures, gate.
 
+    The table all_reduce is there where all-reduces were checked.
     BadInput, one line per record, where records do not belong together (`refusals` lists them).
     """
     launches = list(read_all(results_dir, study))
@@ -86,6 +88,7 @@ def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
             "positions": positions(lines),
             "failures": _failures(found),
             "gate": _gate(found),
+            "all_reduce": _all_reduce(found),
         }
         for name, some in made.items():
             rows[name] += [place | row for row in some]
@@ -93,6 +96,7 @@ def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
     return {
         name: _frame(rows[name], ["cell", "steps", "nccl", *extra, *columns])
         for name, columns in COLUMNS.items()
+        if rows[name] or name != "all_reduce"
     }
 
 
@@ -240,6 +244,19 @@ def _failures(found: LaunchRecords) -> Iterator[Row]:
             "failure_class": MISSING,
             "reason": f"there is no {bad[0]}.json: the study was not finished",
             "instance": found.instance,
+        }
+
+
+def _all_reduce(found: LaunchRecords) -> Iterator[Row]:
+    """The message sizes that were timed for this launch; a result taken over from another is not repeated."""
+    record = found.passed("all_reduce") or {}
+    if record.get("same_as"):
+        return
+    for size in record.get("sizes", []):
+        yield {
+            **{name: size[name] for name in ("bytes", "median_us", "min_us", "max_us")},
+            **{name: record[name] for name in ("backend", "clock")},
+            "nccl_version": record["nccl"],
         }
 
 

@@ -75,6 +75,7 @@ def write(
         axes=material.axes,
         comparisons=_comparisons(material, statistics),
         within=_within(material),
+        all_reduce=_all_reduce(material),
         failures=_failures(material),
         drifts=[_text(d) for d in found.get("drifts", [])],
         agreement=[_text(a) for a in found.get("agreement", []) if not _same(a)],
@@ -256,6 +257,12 @@ def _within(material: Material) -> list[Row]:
     if frame is None or frame.empty:
         return []
     return each(frame[frame["concurrency"] == _lowest(material)])
+
+
+def _all_reduce(material: Material) -> list[Row]:
+    """The timed all-reduces of each launch that was checked, where any was."""
+    frame = material.tables.get("all_reduce")
+    return [] if frame is None else each(frame)
 
 
 def _machine(study: Mapping[str, Any], launched: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
