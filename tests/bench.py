@@ -39,7 +39,7 @@ def main(names: list[str]) -> None:
 
 
 def overhead() -> None:
-    """Seconds per cell beyond boot, requests, profiler and stop: 8 launches on the fake server."""
+    """Seconds per cell beyond boot (2 s), requests, profiler and stop: 8 launches on the fake server."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder) / "study", grid__steps=[0, 1, 2, 3], replicates=2)
         run.mode_file.write_text("slow-start:2")

@@ -55,14 +55,19 @@ def test_small_leaves_out_traces_and_logs_and_says_so(study: Path, tmp_path: Pat
     trace.write_bytes(gzip.compress(b'{"traceEvents": []}'))
     listed = {"name": trace.name, "sha256": sha256(trace), "bytes": trace.stat().st_size}
     studies.edit(launch / "capture.json", trace_files=[listed])
+    (launch / "nccl.gpubox7.4712.log").write_text("gpubox7:4712:4712 [0] NCCL INFO Bootstrap\n")
     said: list[str] = []
     path = bundle.bundle(mine, tmp_path / "out", said.append, small=True)
+    assert path.name == "invented-2026-11-29-small.zip"
     with opened(path) as root:
         left = {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
         assert not [name for name in left if "/trace/" in name or name.endswith(".log")]
         out = json.loads((root / "archive.json").read_text())["left_out"]
         assert "cells/steps-2_nccl-tuned/l1/trace/t.json.gz" in out
         assert "cells/steps-2_nccl-tuned/l1/server.log" in out
+        assert [name for name in out if "4712" in name]
+        assert not [name for name in out if "gpubox7" in name], "a host that only a left-out log names"
+        assert "traces and logs were left out" in (root / "REVIEWERS.md").read_text()
         found = verify.check(root)
         assert found.problems == []
         assert "1 profiles not extracted again: their traces were left out of the archive" in found.notes

@@ -237,11 +237,25 @@ def test_a_machine_is_never_taken_for_an_effect():
 
 def test_cells_of_two_machines_are_not_compared():
     cells = table()
-    cells["machine"] = np.where(cells["steps"] == 5, 2, 1)
+    second = cells["steps"] == 5
+    cells.loc[second, "decode_tokens_per_s"] *= 2
+    cells["machine"] = np.where(second, 2, 1)
     outcome, _ = run(cells)
-    compared = {row["cell"] for row in outcome["contrasts"]}
+    compared = {row["cell"] for row in outcome["contrasts"] if row["kind"] == "reference"}
     assert "steps-2_nccl-tuned" in compared
-    assert "steps-5_nccl-untuned" not in {r["cell"] for r in outcome["contrasts"] if r["kind"] == "reference"}
+    assert not compared & {"steps-5_nccl-tuned", "steps-5_nccl-untuned"}
+    assert "the fastest compared cell is 2 steps, tuned" in outcome["answer"][0]
+    apart = "with the reference: steps-5_nccl-tuned, steps-5_nccl-untuned."
+    assert apart in outcome["answer"][0]
+    assert "steps-5" not in outcome["answer"][0].replace(apart, "")
+
+
+def test_a_launch_on_an_unknown_machine_is_compared_with_none():
+    cells = table()
+    cells["machine"] = pd.array([1] * len(cells), dtype="Int64")
+    cells.loc[cells["cell"] == "steps-2_nccl-tuned", "machine"] = pd.NA
+    outcome, _ = run(cells)
+    assert "steps-2_nccl-tuned" not in {row["cell"] for row in outcome["contrasts"]}
 
 
 def test_a_launch_of_two_server_lives_is_left_out():

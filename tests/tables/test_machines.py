@@ -7,6 +7,7 @@ from draw import synthetic
 
 from quietgate.analyse import machines
 from quietgate.analyse.collect import collect
+from quietgate.analyse.launch_records import LaunchRecords
 
 MACHINES = "launches ran on 2 machines (c l1; c l2): cells are compared within one machine"
 
@@ -61,6 +62,21 @@ def test_every_difference_is_one_warning(changes, told):
     assert len(found) == len(told)
     for sentence, piece in zip(found, told, strict=True):
         assert piece in sentence
+
+
+def test_the_machine_is_that_of_the_measured_life(tmp_path):
+    other = {"name": "b"}
+    launch = {"status": "passed", "instance": "i1", **record()}
+    lives = {"i1": {}, "i2": {"host": other, "gpus": []}, "i3": {}}
+
+    def where(instance):
+        records = {"launch": launch, "benchmark": {"status": "passed", "instance": instance}}
+        found = LaunchRecords({"id": "c"}, "l1", tmp_path, records, gates=lives)
+        return machines.of_measured_life(found)
+
+    assert machines.identity(where("i1")) == ("a", "u1", "u2")
+    assert machines.identity(where("i2")) == ("b",)
+    assert where("i3") is None
 
 
 def test_many_launches_are_counted():

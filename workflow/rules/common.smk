@@ -9,7 +9,8 @@ from snakemake.settings.types import ExecMode
 from quietgate.errors import BadInput
 from quietgate.files import sha256
 from quietgate.serve import lease
-from quietgate.steps import workload
+from quietgate.gate import all_reduce
+from quietgate.measure import workload
 from quietgate.study import Study, command, here, resume, stages
 
 REVIEWER = "results" in config
@@ -78,7 +79,7 @@ def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
     redraws = only_redraws()
-    missing = [] if redraws else [*here.missing(study), *workload.problems(study)]
+    missing = [] if redraws else [*here.missing(study), *workload.problems(study), *all_reduce.problems(study)]
     if missing:
         refuse("\n".join(missing))
     try:
@@ -145,9 +146,12 @@ def priority(rule):
 
 
 def forces_stages():
-    """Whether --forcerun names a stage of launches or a file of one."""
+    """Whether --forcerun names a stage that needs a server, or a record of one."""
     forced = getattr(asked(), "forcerun", None) or ()
-    return any(f in CHAIN or f"{RESULTS}/cells/" in f for f in forced)
+    served = [stage for stage in stages.chain(STUDY) if stage.needs_server]
+    names = {stage.name for stage in served}
+    records = {stage.record for stage in served}
+    return any(f in names or (f"{RESULTS}/cells/" in f and Path(f).name in records) for f in forced)
 
 
 def before(record):

@@ -102,7 +102,8 @@ def _import_command(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from quietgate.steps.workload import problems
+    from quietgate.gate import all_reduce
+    from quietgate.measure import workload
     from quietgate.study import Study
     from quietgate.study.plan import lines
     from quietgate.study.resume import history_of
@@ -112,7 +113,7 @@ def _plan(args: argparse.Namespace) -> int:
     study.history = history_of(results)
     for line in lines(study, results, detail=not args.brief):
         print(line)
-    for line in problems(study):
+    for line in [*workload.problems(study), *all_reduce.problems(study)]:
         print(f"  - {line}")
     return 0
 

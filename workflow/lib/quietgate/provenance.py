@@ -63,6 +63,11 @@ def driver() -> str | None:
     return driver_version()
 
 
+def machine() -> dict[str, Any]:
+    """The fields host, gpus and driver of a record."""
+    return {"host": host(), "gpus": list(gpus()), "driver": driver()}
+
+
 @cache
 def versions() -> dict[str, str]:
     """Versions of this code, of Python and of the libraries that results depend on."""

@@ -87,17 +87,14 @@ def answer(
     summary = level.summary
     top = _best(level, axes)
     words = claims.cell_words(top, axes)
+    among = "compared" if _apart(level) else "measured"
     lead = (
-        f"At {claims.streams(summary['concurrency'])} the fastest measured cell is {words}"
+        f"At {claims.streams(summary['concurrency'])} the fastest {among} cell is {words}"
         f" ({top['value']:.1f} tok/s)"
     )
     row = next((r for r in level.contrasts if r["kind"] == "reference" and r["cell"] == top["cell"]), None)
-    if top["cell"] == summary["reference"]:
+    if row is None:
         first = f"{lead}: the reference itself; no cell was measured faster."
-    elif row is None:
-        first = (
-            f"{lead}, which shares no block on one machine with the reference and cannot be compared with it."
-        )
     elif row["verdict"] == claims.UNKNOWN_VARIATION:
         first = f"{lead}, {row['ratio']:.3f} times the reference {row['against_words']}, which is no claim."
     elif row["claim"]:
@@ -109,7 +106,7 @@ def answer(
         first = f"{lead}. {row['text']}"
     # What is not proved of the profiles is said once, here.
     unproved = _left_out(level, summary["reference"])
-    first = " ".join([first, *unproved])
+    first = " ".join([first, *_apart(level), *unproved])
     said = set(claims.NOT_PROVED.values()) if unproved else set()
     if level.moves and {r["verdict"] for r in level.moves} <= said:
         second = (
@@ -142,7 +139,7 @@ def _best(level: Level, axes: tuple[str, ...]) -> Row:
     A cell under a profile that is not proved does not count. One whose profile was not exercised is the same
     configuration as that of the reference's profile, and stands in for it where that was not measured.
     """
-    known = [row for row in level.estimates if row["value"] is not None]
+    known = [row for row in level.estimates if row["value"] is not None and row["cell"] in _comparable(level)]
 
     def place(row: Row) -> tuple[object, ...]:
         return (row["steps"], *(claims.axis_words(axis, row[axis]) for axis in axes))
@@ -155,6 +152,22 @@ def _best(level: Level, axes: tuple[str, ...]) -> Row:
         if level.unproved.get(row["cell"]) == "not_exercised" and place(row) not in covered
     ]
     return max([*proved, *stand_ins], key=lambda row: row["value"])
+
+
+def _comparable(level: Level) -> set[str]:
+    """The reference and the cells that blocks on one machine connect to it."""
+    return {str(level.summary["reference"])} | {
+        str(row["cell"]) for row in level.contrasts if row["kind"] == "reference"
+    }
+
+
+def _apart(level: Level) -> list[str]:
+    """Which measured cells are compared with nothing here, said once."""
+    comparable = _comparable(level)
+    apart = [r["cell"] for r in level.estimates if r["value"] is not None and r["cell"] not in comparable]
+    if not apart:
+        return []
+    return [f"Not compared, for want of a block on one machine with the reference: {', '.join(apart)}."]
 
 
 def _left_out(level: Level, reference: str) -> list[str]:

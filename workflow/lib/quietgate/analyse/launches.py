@@ -33,7 +33,7 @@ def launch_values(
         metric: a column of `cells` with positive values, for example "decode_tokens_per_s".
 
     Returns:
-        The values (columns epoch, block, machine_block, cell, launch, concurrency, value, log_value,
+        The values (columns epoch, block, machine, machine_block, cell, launch, concurrency, value, log_value,
         repeats, repeat_variance) and what was left out, each with cell, launch, why, and whether the launch
         counts nevertheless, by its other passes.
     """
@@ -82,25 +82,31 @@ def launch_values(
     place = [places[key] for key in zip(values["cell"], values["launch"], strict=True)]
     values.insert(0, "epoch", [p[0] for p in place])
     values.insert(1, "block", [p[1] for p in place])
-    values.insert(2, "machine_block", _machine_blocks(frame, values))
+    values.insert(2, "machine", _machines(frame, values))
+    values.insert(3, "machine_block", _machine_blocks(values))
     used = set(zip(values["cell"], values["launch"], strict=True))
     for row in left_out:
         row["counts"] = (row["cell"], row["launch"]) in used
     return values, left_out
 
 
-def _machine_blocks(frame: pd.DataFrame, values: pd.DataFrame) -> list[int]:
+def _machines(frame: pd.DataFrame, values: pd.DataFrame) -> list[int]:
+    """The machine of each launch: its number in the table, 0 without that column; unknown ones differ."""
+    if "machine" not in frame:
+        return [0] * len(values)
+    known = frame.drop_duplicates(["cell", "launch"]).set_index(["cell", "launch"])["machine"]
+    places = list(zip(values["cell"], values["launch"], strict=True))
+    unknown = {place: -i for i, place in enumerate(dict.fromkeys(places), start=1)}
+    return [unknown[place] if pd.isna(known[place]) else int(known[place]) for place in places]
+
+
+def _machine_blocks(values: pd.DataFrame) -> list[int]:
     """What launches are compared within: those of one block that ran on one machine.
 
     A difference between launches on two machines may be one between the machines, so where a block was
     spread over several it counts as several. With one machine these are the blocks, renumbered.
     """
-    machine = frame.drop_duplicates(["cell", "launch"]).set_index(["cell", "launch"])
-    on = machine["machine"].fillna(0).astype(int) if "machine" in machine else None
-    keys = [
-        (row["block"], 0 if on is None else on[row["cell"], row["launch"]])
-        for row in values.to_dict("records")
-    ]
+    keys = list(zip(values["block"], values["machine"], strict=True))
     number = {key: i for i, key in enumerate(sorted(set(keys)), start=1)}
     return [number[key] for key in keys]
 

@@ -6,17 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.files import read_json
 
 
 def launches(results: Path, study: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The record `launch` of every launch that started, in run order, with what its gate saw (`gate`)."""
+    """The record `launch` of every launch that started, in run order; `gate`: that of its measured life."""
     found = []
     for launch in study["launches"]:
         folder = results / "cells" / launch["cell"] / launch["launch"]
         record = read_json(folder / "launch.json")
         if isinstance(record, dict) and record.get("status") == "passed":
-            found.append(record | {"gate": read_json(folder / "gate.json")})
+            life = (read_json(folder / "benchmark.json") or {}).get("instance") or record["instance"]
+            gate = read_json(folder / "instances" / str(life) / "gate.json") or {}
+            here = {name: gate[name] for name in ("host", "gpus", "driver") if gate.get("host")}
+            found.append(record | here | {"gate": gate})
     return found
 
 
@@ -33,6 +37,18 @@ def nccl(record: Mapping[str, Any]) -> str:
 def _evidence(record: Mapping[str, Any], stage: str) -> Mapping[str, Any]:
     stages = (record.get("gate") or {}).get("stages") or []
     return next((s["evidence"] for s in stages if s.get("name") == stage and s.get("evidence")), {})
+
+
+def of_measured_life(found: LaunchRecords) -> Mapping[str, Any] | None:
+    """The record that says where the measured server life ran: its gate's, else the launch's; None: unknown.
+
+    After an interruption a launch goes on with another server, perhaps elsewhere, and `launch.json` stays.
+    """
+    gate = found.gates.get(found.instance or "")
+    if gate and gate.get("host"):
+        return gate
+    launch = found.passed("launch")
+    return launch if launch and launch["instance"] == found.instance else None
 
 
 def counted(gpus: Sequence[Mapping[str, Any]]) -> str:

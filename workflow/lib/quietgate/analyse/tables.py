@@ -76,8 +76,8 @@ def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
     rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
     numbers: dict[tuple[str, ...], int] = {}  # of the machines, as they come
     for found in launches:
-        started = found.passed("launch")
-        machine = numbers.setdefault(machines.identity(started), len(numbers) + 1) if started else None
+        where = machines.of_measured_life(found)
+        machine = numbers.setdefault(machines.identity(where), len(numbers) + 1) if where else None
         place = {"cell": found.cell["id"], **_axes(found.cell), "launch": found.launch}
         benchmark = found.passed("benchmark")
         lines = read_requests(found.folder / "requests.jsonl") if benchmark else []

@@ -42,8 +42,8 @@ def drift(material: Material) -> Drawn:
     moved = f"Least squares over all launches: {slope:+.2f} % over the study" if slope is not None else ""
     caption = captions.join(
         f"Decode tok/s of each launch at {captions.streams(material.lowest)} against the geometric mean of"
-        " its cell's launches, when it was measured; dotted: a new block begins. The reference cell (stars)"
-        " is the sentinel.",
+        " its cell's launches on the same machine, when it was measured; dotted: a new block begins. The"
+        " reference cell (stars) is the sentinel.",
         f"{moved}; blocks take such a drift out of the comparisons." if moved else "",
         captions.not_measured(material, ""),
         captions.not_proved(material),
@@ -54,14 +54,15 @@ def drift(material: Material) -> Drawn:
 def _off_mean(material: Material) -> pd.DataFrame:
     values = per_launch(material, METRIC)
     values = values[values["concurrency"] == material.lowest]
-    counts = values.groupby(["epoch", "cell"])["launch"].transform("size")
+    alike = ["epoch", "machine", "cell"]
+    counts = values.groupby(alike)["launch"].transform("size")
     values = values[counts > 1]
     if values.empty:
-        raise NotDrawn("one launch per cell: nothing shows how launches vary over time")
+        raise NotDrawn("one launch per cell and machine: nothing shows how launches vary over time")
     first = material.passed.drop_duplicates(["cell", "launch"]).set_index(["cell", "launch"])["started_at"]
     started = pd.to_datetime([first[k] for k in zip(values["cell"], values["launch"], strict=True)], utc=True)
     hours = (started - started.min()).total_seconds() / 3600
-    mean = values.groupby(["epoch", "cell"])["log_value"].transform("mean")
+    mean = values.groupby(alike)["log_value"].transform("mean")
     nccl = {c["id"]: c["nccl"] for c in material.study["cells"]}
     frame = values[["cell", "launch", "epoch", "block", "value"]].assign(
         nccl=[nccl[c] for c in values["cell"]],

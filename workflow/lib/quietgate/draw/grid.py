@@ -72,6 +72,9 @@ def speed_up(material: Material) -> Drawn:
         f"Decode tok/s at {captions.streams(material.lowest)} divided by that of the reference cell"
         f" {reference['id']} (marked ref); orange is faster, purple slower.",
         _claim_sentence(frame),
+        "Not compared: no block on one machine with the reference."
+        if (frame["ratio"].isna() & (frame["status"] != "failed")).any()
+        else "",
         captions.not_measured(material, "hatched"),
         captions.not_proved(material, ""),
     )
@@ -86,10 +89,13 @@ def _ratios(material: Material) -> pd.DataFrame:
     if base.empty or base.isna().all():
         raise NotDrawn(f"no launch of the reference cell {material.study['reference']} passed")
     compared = {row["cell"]: row for row in _contrasts(material, "reference")}
+    reference, plain = material.study["reference"], float(base.iloc[0])
     rows = []
     for row in each(cells):
         found = compared.get(row["cell"], {})
-        row["ratio"] = found.get("ratio", row["value"] / float(base.iloc[0]))
+        # A cell that the statistics could not compare ran on another machine: no ratio of its own value.
+        alone = compared and row["cell"] != reference
+        row["ratio"] = found.get("ratio", math.nan if alone else row["value"] / plain)
         for name in ("ratio_low", "ratio_high", "level", "family", "verdict"):
             row[name] = found.get(name)
         row["claim"] = bool(found.get("claim", False))
@@ -107,6 +113,8 @@ def _contrasts(material: Material, *kinds: str) -> list[dict[str, Any]]:
 
 
 def _cell_text(row: dict[str, Any], material: Material) -> str:
+    if row["ratio"] != row["ratio"]:
+        return "not\ncompared"
     text = f"{row['ratio']:.2f}{'*' if row['claim'] else ''}"
     return f"{text}\nref" if row["cell"] == material.study["reference"] else text
 
@@ -207,7 +215,7 @@ def _gains(material: Material, base: dict[str, Any], others: list[str]) -> pd.Da
     compared = {r["cell"]: r for r in _contrasts(material, "profile", "reference")}
     launches = per_launch(material, METRIC)
     launches = launches[launches["concurrency"] == material.lowest]
-    values = {(r["block"], r["machine_block"], r["cell"]): r["value"] for r in each(launches)}
+    values = {(r["machine_block"], r["cell"]): (r["block"], r["value"]) for r in each(launches)}
     place = {(c["nccl"], c["steps"], *c["axes"].values()): c for c in material.study["cells"]}
     measured = set(launches["cell"])
     rows = []
@@ -218,9 +226,9 @@ def _gains(material: Material, base: dict[str, Any], others: list[str]) -> pd.Da
         row = {"cell": cell["id"], "steps": cell["steps"], "nccl": cell["nccl"], **cell["axes"]}
         row["against"] = plain["id"]
         ratios = [
-            (block, value / values[block, together, plain["id"]])
-            for (block, together, name), value in values.items()
-            if name == cell["id"] and (block, together, plain["id"]) in values
+            (block, value / values[together, plain["id"]][1])
+            for (together, name), (block, value) in values.items()
+            if name == cell["id"] and (together, plain["id"]) in values
         ]
         found = compared.get(cell["id"])
         gone = next((c for c in (cell["id"], plain["id"]) if c not in measured), None)

@@ -73,9 +73,21 @@ def check_of(study: Study, cell: Cell) -> Check:
     python = config["python"] or command.interpreter(study.config)
     assert python is not None, "the config was checked"
     # Those of every cell: one check then does for all cells of a profile.
-    sizes = {size for each in study.cells for size in sizes_of(study, each)}
+    sizes = {size for each in study.cells for size in sizes_of(study, each)} if ranks > 1 else set()
     script = Path(study.basedir) / SCRIPT
     return Check(python, script, plan.device, ranks, tuple(sorted(sizes)), config["timeout_s"])
+
+
+def problems(study: Study) -> list[str]:
+    """What keeps the config's checks from being made: found before anything is started."""
+    if not study.config["all_reduce"]["enabled"]:
+        return []
+    try:
+        for cell in study.cells:
+            check_of(study, cell)
+    except BadInput as e:
+        return [f"{study.source}: {e}"]
+    return []
 
 
 def sizes_of(study: Study, cell: Cell) -> set[int]:
@@ -100,13 +112,18 @@ def sizes_of(study: Study, cell: Cell) -> set[int]:
 def likeness(study: Study, cell: Cell) -> str:
     """What the outcome depends on besides the message sizes: cells alike in it need one check."""
     check, resolved = check_of(study, cell), study.resolved(cell)
-    given = [[p["env"], p["unset"], _known(parse(p["argv"]))] for p in resolved["processes"]]
+    given = [[p["env"], p["unset"], *_of_flags(parse(p["argv"]))] for p in resolved["processes"]]
     return digest(given, check.python, check.device, check.ranks)
 
 
 def _known(flags: Flags) -> list[str]:
     """The flags for which SGLang changes its ranks' environment, of those given."""
     return sorted(_CHANGE_ENVIRONMENT & set(flags.values))
+
+
+def _of_flags(flags: Flags) -> list[Any]:
+    """What the server's flags change in the check: its environment and its GPUs."""
+    return [_known(flags), flags.integer("base_gpu_id", 0), flags.integer("gpu_id_step", 1)]
 
 
 def spec_of(server: LaunchSpec, check: Check, name: str, lives: Path) -> LaunchSpec:

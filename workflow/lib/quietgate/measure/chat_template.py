@@ -51,7 +51,7 @@ def _source(model_dir: Path, config: dict[str, Any]) -> tuple[str | None, Path]:
     """The template's text and the file it is in; a file of its own comes first, as in transformers."""
     own = model_dir / "chat_template.jinja"
     if own.is_file():
-        return own.read_text(), own
+        return own.read_text(encoding="utf-8"), own
     where = model_dir / "tokenizer_config.json"
     found = config.get("chat_template")
     if isinstance(found, list):  # several by name

@@ -46,7 +46,7 @@ def bundle(results: Path, folder: Path, say: Callable[[str], None], small: bool 
     with tempfile.TemporaryDirectory(prefix="quietgate-share-") as scratch:
         stage_root = Path(scratch) / "results"
         archive = stage(results, stage_root, say, small)
-        path = folder / f"{archive['study']}-{archive['date']}.zip"
+        path = folder / reviewers.file_name(archive)
         _zip(stage_root, path, archive["date"])
     return path
 
@@ -58,7 +58,8 @@ def stage(results: Path, target: Path, say: Callable[[str], None], small: bool =
     study = read_study(results)
     names, left_out = _chosen(results, study, small)
     identifiers = _identifiers(study)
-    scrubber = Scrubber(find(results, names, identifiers), identifiers)
+    scrubber = Scrubber(find(results, [*names, *left_out], identifiers), identifiers)
+    left_out = [scrubber.name(name) for name in left_out]
     for name in names:
         if name.startswith(("tables/", "figures/")) or name == "report.html":
             continue  # made again from what is scrubbed
@@ -85,6 +86,7 @@ def stage(results: Path, target: Path, say: Callable[[str], None], small: bool =
         "versions": provenance.versions(),
         "replacements": _rows(scrubber),
         "left_out": left_out,
+        "small": small,
         "problems": found.problems,
         "notes": notes,
     }

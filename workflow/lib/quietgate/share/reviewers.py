@@ -24,8 +24,13 @@ def page(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> st
     return "\n".join([*_lines(root, study, archive), ""])
 
 
+def file_name(archive: Mapping[str, Any]) -> str:
+    """The file name of an archive, from its record."""
+    return f"{archive['study']}-{archive['date']}{'-small' if archive.get('small') else ''}.zip"
+
+
 def _lines(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> Iterator[str]:
-    config, name = study["config"], f"{study['study']}-{archive['date']}.zip"
+    config, name = study["config"], file_name(archive)
     title = config.get("title") or study["study"]
     yield f"# For reviewers: {_plain(title)}"
     yield ""
@@ -65,7 +70,8 @@ def _lines(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> 
     yield "## What is where"
     yield ""
     yield "- `study.json`, `config.yaml`: the resolved study, its machine and order; the config to run again"
-    yield "- `cells/<cell>/<launch>/`: records, raw requests, traces and logs of one server life each"
+    rest = "; traces and logs were left out" if archive.get("small") else ", traces and logs"
+    yield f"- `cells/<cell>/<launch>/`: records and raw requests of one server life each{rest}"
     yield "- `tables/`, `figures/` (each with its data as CSV and its caption), `report.html`"
     yield "- `schemas/`, `code/`: the form of every record, and the version of the code"
     yield "- `archive.json`, `replacements.csv`, `SHA256SUMS`, `ro-crate-metadata.json`: about this archive"

@@ -160,7 +160,13 @@ def _launches(
     left_out: Collection[str],
 ) -> Iterator[str]:
     capture = bool(study["config"].get("capture", {}).get("enabled"))
-    chain = ("launch", "gate", "benchmark", "stages", *(("capture",) if capture else ()), "exit", "profile")
+    check = bool(study["config"].get("all_reduce", {}).get("enabled"))
+    chain = (
+        *(("all_reduce",) if check else ()),
+        *("launch", "gate", "benchmark", "stages"),
+        *(("capture",) if capture else ()),
+        *("exit", "profile"),
+    )
     unread = without = 0
     for found in launches:
         place = f"cells/{found.cell['id']}/{found.launch}"

@@ -1,14 +1,16 @@
 """Rule `all_reduce`: check the all-reduces of a launch's ranks before its server is started.
 
 A launch whose check fails is recorded as failed with that cause, and no server of it is started. Launches
-that are alike in all that matters to the check (environment, ranks, Python) share one: the first to come
-makes it, the others repeat what its record says and name it.
+that are alike in all that matters to the check (environment, ranks, GPUs, Python, machine) share one: the
+first to come makes it, the others repeat what its record says and name it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from quietgate import provenance
+from quietgate.analyse import machines
 from quietgate.errors import CellFailed
 from quietgate.files import read_json
 from quietgate.gate import all_reduce
@@ -27,7 +29,7 @@ _SHARED_FAILURES = ("hang", "wrong_sums")
 
 def main(record: str, log: str) -> None:
     """Run the rule; see the module."""
-    server.run(Place.of(record, log), ALL_REDUCE, _work)
+    server.run(Place.of(record, log), ALL_REDUCE, _work, provenance.machine())
 
 
 def _work(place: Place) -> tuple[str | None, dict[str, Any]]:
@@ -59,6 +61,8 @@ def _twin(place: Place) -> Record | None:
     for launch in study.launches:
         record = read_json(launch_folder(place.results, launch) / ALL_REDUCE.record)
         if not isinstance(record, dict) or record.get("instance") is None:
+            continue
+        if machines.identity(record) != machines.identity(provenance.machine()):
             continue
         valid = record["digest"] == stage_digest(study, launch.cell, ALL_REDUCE)
         if not valid or all_reduce.likeness(study, launch.cell) != likeness:

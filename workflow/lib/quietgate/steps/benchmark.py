@@ -8,9 +8,9 @@ from typing import Any
 
 from quietgate.errors import CellFailed
 from quietgate.files import sha256, write_atomic
-from quietgate.measure import passes, stages
+from quietgate.measure import passes, stages, workload
 from quietgate.serve import lease
-from quietgate.steps import server, workload
+from quietgate.steps import server
 from quietgate.steps.gated import gated
 from quietgate.steps.place import Place
 from quietgate.study.stages import BENCHMARK
@@ -39,7 +39,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
         (place.folder / name).unlink(missing_ok=True)
     live, _ = gated(place)
     settings = place.study.config["benchmark"]
-    chosen = workload.prompts_of(place)
+    chosen = workload.prompts_of(place.study)
     summaries: list[dict[str, Any]] = []
     windows: list[dict[str, Any]] = []
     lines: list[str] = []

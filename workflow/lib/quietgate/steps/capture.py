@@ -6,8 +6,9 @@ import shutil
 from typing import Any
 
 from quietgate.measure import capture as profiler
+from quietgate.measure import workload
 from quietgate.serve import lease
-from quietgate.steps import server, workload
+from quietgate.steps import server
 from quietgate.steps.gated import gated
 from quietgate.steps.place import Place
 from quietgate.study.stages import CAPTURE
@@ -30,7 +31,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
         fields = profiler.capture(
             live.base_url,
             trace.resolve(),
-            workload.prompts_of(place),
+            workload.prompts_of(place.study),
             place.study.sampling(settings["max_new_tokens"]),
             cycles=settings["cycles"],
             timeout_s=settings["timeout_s"],

@@ -32,11 +32,11 @@ def _gate_record(place: Place, live: Live) -> records.Record:
     if found is not None:
         return dict(found)
     # Imported here: a server that has passed needs no proofs.
-    from quietgate import gate
-    from quietgate.steps import workload
+    from quietgate import gate, provenance
+    from quietgate.measure import workload
 
     began = time.time()
-    plan = gate.plan_for(place.study, place.launch.cell, workload.prompts_of(place))
+    plan = gate.plan_for(place.study, place.launch.cell, workload.prompts_of(place.study))
     stages: list[dict[str, Any]] = []
     fingerprints: list[dict[str, Any]] = []
     try:
@@ -57,6 +57,7 @@ def _gate_record(place: Place, live: Live) -> records.Record:
             evidence.get("lines", []),
         )
     fields = {
+        **provenance.machine(),
         "stages": stages,
         "fingerprints": fingerprints,
         "ready_after_s": round(time.time() - live.started_at, 3),

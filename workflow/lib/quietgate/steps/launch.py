@@ -21,9 +21,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
     live = server.started(place)
     return live.instance, {
         "server": place.study.resolved(place.launch.cell),
-        "host": provenance.host(),
-        "gpus": list(provenance.gpus()),
-        "driver": provenance.driver(),
+        **provenance.machine(),
         "versions": provenance.versions(),
         "slot": live.slot,
     }

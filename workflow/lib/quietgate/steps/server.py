@@ -24,11 +24,17 @@ from quietgate.study.stages import Stage
 Fields = dict[str, Any]
 
 
-def run(place: Place, stage: Stage, work: Callable[[Place], tuple[str | None, Fields]]) -> None:
+def run(
+    place: Place,
+    stage: Stage,
+    work: Callable[[Place], tuple[str | None, Fields]],
+    known: Fields | None = None,
+) -> None:
     """Run one server-bound stage and leave its record: passed, failed or skipped.
 
     Args:
         work: does it and returns the instance it was done on and the record's own fields.
+        known: fields of a passed and of a failed record alike.
 
     A failure is a record and exit status 0, so that the study goes on; an interruption leaves no record
     and exit status 1, so that a resume repeats the stage.
@@ -54,10 +60,10 @@ def run(place: Place, stage: Stage, work: Callable[[Place], tuple[str | None, Fi
         trace = traceback.format_exc().splitlines()[-12:]
         failure = failure_of("internal_error", f"{type(e).__name__}: {e}", stage.name, trace)
     else:
-        place.write(stage, "passed", started, instance, fields)
+        place.write(stage, "passed", started, instance, {**(known or {}), **fields})
         return
     place.say(f"{stage.name} FAILED ({failure['class']}): {failure['reason']}")
-    place.write(stage, "failed", started, last_instance(place, stage.lives), failure=failure)
+    place.write(stage, "failed", started, last_instance(place, stage.lives), known, failure=failure)
 
 
 def failure_of(kind: str, reason: str, stage: str, evidence: list[str]) -> Fields:
