@@ -79,7 +79,15 @@ def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
     redraws = only_redraws()
-    missing = [] if redraws else [*here.missing(study), *workload.problems(study), *all_reduce.problems(study)]
+    missing = (
+        []
+        if redraws
+        else [
+            *here.missing(study),
+            *workload.problems(study),
+            *all_reduce.problems(study),
+        ]
+    )
     if missing:
         refuse("\n".join(missing))
     try:
@@ -151,7 +159,10 @@ def forces_stages():
     served = [stage for stage in stages.chain(STUDY) if stage.needs_server]
     names = {stage.name for stage in served}
     records = {stage.record for stage in served}
-    return any(f in names or (f"{RESULTS}/cells/" in f and Path(f).name in records) for f in forced)
+    return any(
+        f in names or (f"{RESULTS}/cells/" in f and Path(f).name in records)
+        for f in forced
+    )
 
 
 def before(record):
