@@ -27,6 +27,7 @@ check: $(BIN)/.dev
 
 # Redraw what somebody shared: make figures RESULTS=path (a folder or an archive).
 figures: $(BIN)/.workflow
+	@test -n "$(RESULTS)" || { echo "make figures RESULTS=path: a results folder or an archive" >&2; exit 2; }
 	snakemake --cores $(CORES) figures --config results=$(RESULTS)
 
 # The README's performance table; takes minutes, wants a quiet machine.

@@ -32,6 +32,22 @@ def test_from_nothing_to_figures_and_nothing_to_do(run):
     assert run.finished("again"), run.text("again")[-2000:]
     assert stamps(run) == before
 
+    # A damaged product is made again, and a dry run says so before.
+    (run.results / "tables" / "cells.csv").write_text("x")
+    assert run("-n", log="dry") == 0
+    aside = "study, from tables/tables.json on: a file that it lists was changed"
+    assert f"a run would first set aside: {aside}" in run.text("dry")
+    assert run(log="third") == 0
+    assert f"set aside: {aside}" in run.text("third")
+    assert set(run.jobs("third")) == {"collect", "plot", "report_page", "check"}
+    assert (run.results / "tables" / "cells.csv").stat().st_size > 100
+
+
+def test_results_in_a_config_of_a_study(run):
+    run.edit(results="out")
+    assert run() == 2
+    assert "a study's own go to results/<study>" in run.text()
+
 
 @pytest.mark.parametrize("words", [["-n"], ["--lint"], ["--summary"], ["--rulegraph"]])
 def test_looking_changes_nothing(run, words):

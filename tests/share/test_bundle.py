@@ -74,6 +74,9 @@ def test_small_leaves_out_traces_and_logs_and_says_so(study: Path, tmp_path: Pat
         verdicts, _ = redraw.redraw(root, tmp_path / "scratch")
         assert {v.verdict for v in verdicts} == {redraw.IDENTICAL}
         archive = json.loads((root / "archive.json").read_text())
+        forged = archive | {"left_out": [*out, "cells/steps-2_nccl-tuned/l1/profile.json"]}
+        (root / "archive.json").write_text(json.dumps(forged))
+        assert any("left_out names" in line and "is here" in line for line in verify.check(root).problems)
         (root / "archive.json").write_text(json.dumps(archive | {"left_out": []}))
         assert any("missing, but capture.json lists it" in line for line in verify.check(root).problems)
     assert f"left out: {out[0]}" in said

@@ -184,6 +184,9 @@ def test_concurrency_above_the_servers_limit(base):
         ("- a\n- b\n", "a mapping of keys is expected"),
         ("", "a mapping of keys is expected"),
         ("study: x\n  grid: {}\n", ":2"),
+        ("study: x\ngrid: {}\nstudy: y\n", ":3: study stands here a second time"),
+        ("server:\n  env: {A: 1}\n  env: {B: 2}\n", ":3: env stands here a second time"),
+        ("[" * 20000, "nested too deeply"),
     ],
 )
 def test_unreadable_yaml(tmp_path, text, words):

@@ -1,5 +1,6 @@
 """What a new run keeps: exactly the records whose digest is the config's, up to the first that failed."""
 
+import hashlib
 import json
 
 import pytest
@@ -143,11 +144,26 @@ def test_a_gate_that_is_gone_and_records_without_earlier_ones(done, tmp_path):
 
 def test_a_listed_table_or_figure_that_is_gone(done, tmp_path):
     (tmp_path / "figures").mkdir()
-    record = {"digest": figures_digest(done), "figures": [{"name": "speed", "files": {"png": "0"}}]}
+    digest = hashlib.sha256(b"x").hexdigest()
+    record = {"digest": figures_digest(done), "figures": [{"name": "speed", "files": {"png": digest}}]}
     (tmp_path / "figures" / "figures.json").write_text(json.dumps(record))
     assert [r.why for r in plan_redo(done, tmp_path)] == ["a file that it lists is gone"]
     (tmp_path / "figures" / "speed.png").write_text("x")
     assert plan_redo(done, tmp_path) == []
+    (tmp_path / "figures" / "speed.png").write_text("y")
+    [redo] = plan_redo(done, tmp_path)
+    assert str(redo) == "study, from figures/figures.json on: a file that it lists was changed"
+
+
+def test_requests_that_are_not_those_of_the_benchmark(done, tmp_path):
+    folder = launch_folder(tmp_path, done.launches[0])
+    record = json.loads((folder / BENCHMARK.record).read_text())
+    digest = hashlib.sha256((folder / "requests.jsonl").read_bytes()).hexdigest()
+    (folder / BENCHMARK.record).write_text(json.dumps(record | {"requests_sha256": digest}))
+    assert plan_redo(done, tmp_path) == []
+    (folder / "requests.jsonl").write_text("x" * 10)
+    [redo] = plan_redo(done, tmp_path)
+    assert (redo.stage, redo.why) == ("benchmark", "requests.jsonl is not the file that was written")
 
 
 @pytest.mark.parametrize(

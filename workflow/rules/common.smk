@@ -12,8 +12,15 @@ from quietgate.serve import lease
 from quietgate.gate import all_reduce
 from quietgate.measure import workload
 from quietgate.study import Study, command, here, resume, stages
+from quietgate.study.config import load
 
 REVIEWER = "results" in config
+if REVIEWER and "grid" in config:
+    print(
+        "config: results names what a reviewer was given; a study's own go to results/<study>: take it out",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 ENV = "../../envs/workflow.yaml"
 
 
@@ -57,9 +64,18 @@ def refuse(error):
     sys.exit(2)
 
 
+def tell(line):
+    """One line for whoever watches."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def load_study():
     source = ", ".join(os.path.relpath(f) for f in workflow.configfiles) or "--config"
     try:
+        for path in workflow.configfiles:
+            load(
+                Path(path)
+            )  # Snakemake takes the last of two equal keys; this refuses them.
         study = Study.from_config(dict(config), source)
         study.digests(study.reference)
         study.history = resume.history_of(Path("results", study.name))
@@ -95,15 +111,21 @@ def take_over(study, results):
     except BadInput as error:
         refuse(error)
     lease.claim_owner()
-    lease.reap_stale(results)
+    lease.reap_stale(results, say=tell)
     study.freeze(results / ".live/study.json")
+    redo = to_redo(study, results)
+    for item in redo:
+        tell(f"set aside: {item}")
+    resume.set_aside(redo, results)
+
+
+def to_redo(study, results):
+    """What is here that a run of these targets would set aside and make again."""
+    redraws = only_redraws()
     redo = resume.plan_redo(study, results, retry_failed=False if redraws else None)
     if redraws:
         redo = [r for r in redo if r.launch is None or r.stage == stages.EXTRACT.name]
-    for item in redo:
-        where = f"{item.launch.cell.id} {item.launch.id}" if item.launch else "study"
-        print(f"set aside: {where}, from {item.stage} on: {item.why}", file=sys.stderr)
-    resume.set_aside(redo, results)
+    return redo
 
 
 if not REVIEWER:
@@ -120,6 +142,10 @@ if not REVIEWER:
     BEFORE_RELEASE = "capture.json" if "capture" in CHAIN else "benchmark.json"
     if real_run():
         take_over(STUDY, Path(RESULTS))
+    elif getattr(asked(), "dryrun", False) and workflow.exec_mode == ExecMode.DEFAULT:
+        # A dry run changes nothing, so Snakemake still counts these as made.
+        for item in to_redo(STUDY, Path(RESULTS)):
+            tell(f"a run would first set aside: {item}")
 
     wildcard_constraints:
         cell="|".join(re.escape(c.id) for c in STUDY.cells),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from quietgate.errors import BadInput, CellFailed
@@ -35,8 +36,13 @@ def lock_study(study_dir: Path) -> Lock:
     return lock
 
 
-def reap_stale(study_dir: Path, timeout_s: float = 180.0) -> list[str]:
+def reap_stale(
+    study_dir: Path, timeout_s: float = 180.0, say: Callable[[str], None] | None = None
+) -> list[str]:
     """End what killed runs of this study left alive; one line for each thing found.
+
+    Args:
+        say: hears of a wait before it begins.
 
     Only for the holder of the study's lock. Supervisors of a dead owner end their servers by
     themselves: they are waited for, and killed when they do not. Servers of another host's runs
@@ -60,6 +66,8 @@ def reap_stale(study_dir: Path, timeout_s: float = 180.0) -> list[str]:
                 said.append(f"{name}: in use by pid {order['owner']['pid']}, left alone")
                 continue
             said.append(f"{name}: waited for the server of a killed run to end")
+            if say:
+                say(f"{name}: waiting for the server of a killed run to end (up to {timeout_s:.0f} s)")
             lock = _await_lock(state, give_up)
         if lock is None:
             raise CellFailed("killed", f"{name}: the server of a killed run cannot be ended")

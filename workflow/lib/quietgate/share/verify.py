@@ -65,6 +65,11 @@ def check(root: Path, traces: bool = False, left_out: Collection[str] = ()) -> R
         report.readable = False
     study = read_study(root)
     report.problems += _grid(study)
+    report.problems += [
+        f"{ARCHIVE}: left_out names {shown(name)[:80]}, which is here"
+        for name in left_out
+        if (root / name).exists()
+    ]
     if report.readable:
         launches = list(tables.read_all(root, study))
         report.problems += _launches(root, study, launches, report.notes, traces, left_out)

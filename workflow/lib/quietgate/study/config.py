@@ -17,6 +17,22 @@ from quietgate.records import validator
 from quietgate.study.cross_field import Config, cross_field_problems
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key stands once: of two `grid` blocks the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} stands here a second time", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load(path: Path) -> Config:
     """Read a YAML config file; BadConfig names the file and the line that does not parse."""
     try:
@@ -26,7 +42,9 @@ def load(path: Path) -> Config:
     except UnicodeDecodeError:
         raise BadConfig([f"{path}: not a text file; a study's config is YAML"]) from None
     try:
-        config = yaml.safe_load(text)
+        config = yaml.load(text, _Loader)
+    except RecursionError:
+        raise BadConfig([f"{path}: nested too deeply"]) from None
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quietgate.files import digest, read_json
+from quietgate.files import digest, read_json, sha256
 from quietgate.study.epochs import Asked
 from quietgate.study.stages import (
     ALL,
@@ -45,6 +45,10 @@ class Redo:
     stage: str
     why: str
     files: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        where = f"{self.launch.cell.id} {self.launch.id}" if self.launch else "study"
+        return f"{where}, from {self.stage} on: {self.why}"
 
 
 def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> list[Redo]:
@@ -113,6 +117,9 @@ def _incomplete(folder: Path, stage: Stage, record: dict[str, Any]) -> str | Non
     """What is gone of a stage that passed: files beside its record, the gate of its server life."""
     if not all((folder / f).exists() for f in stage.files):
         return f"{stage.record} is there but not all that belongs to it"
+    requests = record.get("requests_sha256")
+    if requests and sha256(folder / "requests.jsonl") != requests:
+        return "requests.jsonl is not the file that was written"
     if stage.measures and not (folder / "instances" / str(record.get("instance")) / "gate.json").exists():
         return f"{stage.record} was measured on a server life whose gate is gone"
     return None
@@ -157,12 +164,15 @@ def _study_products(study: Study, results: Path) -> Iterator[Redo]:
             yield Redo(None, record_name, CHANGED, present)
         elif not all((results / f).exists() for f in _listed(record)):
             yield Redo(None, record_name, "a file that it lists is gone", present)
+        elif any(sha256(results / f) != wanted for f, wanted in _listed(record).items()):
+            yield Redo(None, record_name, "a file that it lists was changed", present)
 
 
-def _listed(record: dict[str, Any]) -> Iterator[str]:
-    """The files that a record of tables or figures says it made."""
-    yield from (f"tables/{t['name']}.csv" for t in record.get("tables", ()))
-    yield from (f"figures/{f['name']}.{ext}" for f in record.get("figures", ()) for ext in f["files"])
+def _listed(record: dict[str, Any]) -> dict[str, str]:
+    """The files that a record of tables or figures says it made, with the SHA-256 of each."""
+    tables = {f"tables/{t['name']}.csv": t["sha256"] for t in record.get("tables", ())}
+    figures = record.get("figures", ())
+    return tables | {f"figures/{f['name']}.{ext}": s for f in figures for ext, s in f["files"].items()}
 
 
 def study_digest(study: Study) -> str:
