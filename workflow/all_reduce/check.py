@@ -212,13 +212,18 @@ class Numbers:
         )
 
 
-def on_cpu(torch: Any, dist: Any, numbers: Numbers, say: Say) -> tuple[list[str], list[float]]:
-    """(what is wrong, microseconds of an all-reduce in each timed repetition), by the clock."""
+def eager(dist: Any, numbers: Numbers, say: Say) -> tuple[str, str | None]:
+    """One all-reduce outside any graph: the message's size in words, and what is wrong with the sums."""
     size = f"{2 * numbers.count} bytes"
     say(f"{size}: sums")
     message = numbers.message(0)
     dist.all_reduce(message)
-    wrong = [numbers.wrong(message, 0, "eager")]
+    return size, numbers.wrong(message, 0, "eager")
+
+
+def on_cpu(torch: Any, dist: Any, numbers: Numbers, say: Say) -> tuple[list[str], list[float]]:
+    """(what is wrong, microseconds of an all-reduce in each timed repetition), by the clock."""
+    size, first = eager(dist, numbers, say)
     say(f"{size}: times")
     message, times = numbers.zeros(), []
     for turn in range(WARM + TIMED):
@@ -227,7 +232,7 @@ def on_cpu(torch: Any, dist: Any, numbers: Numbers, say: Say) -> tuple[list[str]
             dist.all_reduce(message)
         if turn >= WARM:
             times.append((time.perf_counter() - began) * 1e6 / REDUCES)
-    return [w for w in wrong if w], times
+    return [first] if first else [], times
 
 
 KEPT: list[Any] = []  # graphs and their buffers: taking one apart is not part of the check
@@ -235,11 +240,8 @@ KEPT: list[Any] = []  # graphs and their buffers: taking one apart is not part o
 
 def on_gpu(torch: Any, dist: Any, numbers: Numbers, say: Say) -> tuple[list[str], list[float]]:
     """The same on a GPU: eager sums as in prefill, sums and times in a CUDA graph as in decode."""
-    size = f"{2 * numbers.count} bytes"
-    say(f"{size}: sums")
-    message = numbers.message(0)
-    dist.all_reduce(message)
-    wrong = [numbers.wrong(message, 0, "eager")]
+    size, first = eager(dist, numbers, say)
+    wrong = [first]
 
     given, found, zeros = numbers.message(0), numbers.zeros(), numbers.zeros()
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import platform
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -122,14 +120,7 @@ def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     """Command line."""
     args = arguments(argv)
-    partial = args.out.with_name(f"{args.out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    record = make(args, partial)
-    (partial / "models.json").write_text(json.dumps(record, indent=1) + "\n")
-    shutil.rmtree(args.out, ignore_errors=True)
-    partial.replace(args.out)
-    print(f"done: {args.out}", flush=True)
+    export.save_both(args.out, lambda folder: make(args, folder))
     return 0
 
 

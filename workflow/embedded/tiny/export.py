@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,21 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
+
+
+def save_both(out: Path, make: Callable[[Path], dict[str, Any]]) -> None:
+    """Let `make` write both models and put its record beside them as models.json.
+
+    Everything is made in OUT.partial, which becomes OUT (replacing an older one) at the end.
+    """
+    partial = out.with_name(f"{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    record = make(partial)
+    (partial / "models.json").write_text(json.dumps(record, indent=1) + "\n")
+    shutil.rmtree(out, ignore_errors=True)
+    partial.replace(out)
+    print(f"done: {out}", flush=True)
 
 
 def save_target(folder: Path, model: Llama, tokenizer: Tokenizer, dtype: torch.dtype, length: int) -> str:

@@ -19,7 +19,8 @@ def launches(results: Path, study: Mapping[str, Any]) -> list[dict[str, Any]]:
         if isinstance(record, dict) and record.get("status") == "passed":
             life = (read_json(folder / "benchmark.json") or {}).get("instance") or record["instance"]
             gate = read_json(folder / "instances" / str(life) / "gate.json") or {}
-            here = {name: gate[name] for name in ("host", "gpus", "driver") if gate.get("host")}
+            where = _where(record, gate, life) or record
+            here = {name: where[name] for name in ("host", "gpus", "driver") if name in where}
             found.append(record | here | {"gate": gate})
     return found
 
@@ -40,15 +41,20 @@ def _evidence(record: Mapping[str, Any], stage: str) -> Mapping[str, Any]:
 
 
 def of_measured_life(found: LaunchRecords) -> Mapping[str, Any] | None:
-    """The record that says where the measured server life ran: its gate's, else the launch's; None: unknown.
+    """The record that says where the measured server life ran; None where that is not known."""
+    return _where(found.passed("launch"), found.gates.get(found.instance or ""), found.instance)
+
+
+def _where(
+    launch: Mapping[str, Any] | None, gate: Mapping[str, Any] | None, life: str | None
+) -> Mapping[str, Any] | None:
+    """The gate's record of a server life, else the launch's if that started it.
 
     After an interruption a launch goes on with another server, perhaps elsewhere, and `launch.json` stays.
     """
-    gate = found.gates.get(found.instance or "")
     if gate and gate.get("host"):
         return gate
-    launch = found.passed("launch")
-    return launch if launch and launch["instance"] == found.instance else None
+    return launch if launch and launch["instance"] == life else None
 
 
 def counted(gpus: Sequence[Mapping[str, Any]]) -> str:
@@ -87,8 +93,7 @@ def distinct(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[s
     for record in records:
         for name, value in facts(record).items():
             if value:
-                place = f"{record['cell']} {record['launch']}"
-                found.setdefault(name, {}).setdefault(value, []).append(place)
+                found.setdefault(name, {}).setdefault(value, []).append(_name(record))
     return found
 
 
@@ -97,7 +102,7 @@ def differences(records: Sequence[Mapping[str, Any]]) -> list[str]:
     found = []
     places: dict[tuple[str, ...], list[str]] = {}
     for record in records:
-        places.setdefault(identity(record), []).append(f"{record['cell']} {record['launch']}")
+        places.setdefault(identity(record), []).append(_name(record))
     if len(places) > 1:
         told = "; ".join(_places(some) for some in places.values())
         found.append(
@@ -109,6 +114,10 @@ def differences(records: Sequence[Mapping[str, Any]]) -> list[str]:
         told = "; ".join(f"{value}: {_places(places)}" for value, places in values.items())
         found.append(f"launches of this study did not all have the same {name} ({told})")
     return found
+
+
+def _name(record: Mapping[str, Any]) -> str:
+    return f"{record['cell']} {record['launch']}"
 
 
 def _places(places: list[str]) -> str:

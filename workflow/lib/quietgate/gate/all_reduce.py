@@ -64,18 +64,26 @@ class Check:
 
 def check_of(study: Study, cell: Cell) -> Check:
     """The check that the study's config asks for; BadInput when the message sizes cannot be known."""
-    config = study.config["all_reduce"]
-    plan = plan_for(study, cell, ())
-    flags = parse(plan.argv[0])
-    ranks = flags.integer("tp_size", 1)
-    if ranks % len(plan.argv):
-        raise BadInput(f"all_reduce: {ranks} ranks do not divide into {len(plan.argv)} server processes")
-    python = config["python"] or command.interpreter(study.config)
-    assert python is not None, "the config was checked"
+    device, ranks = _group(study, cell)
     # Those of every cell: one check then does for all cells of a profile.
     sizes = {size for each in study.cells for size in sizes_of(study, each)} if ranks > 1 else set()
-    script = Path(study.basedir) / SCRIPT
-    return Check(python, script, plan.device, ranks, tuple(sorted(sizes)), config["timeout_s"])
+    script, timeout_s = Path(study.basedir) / SCRIPT, study.config["all_reduce"]["timeout_s"]
+    return Check(_python(study), script, device, ranks, tuple(sorted(sizes)), timeout_s)
+
+
+def _group(study: Study, cell: Cell) -> tuple[str, int]:
+    """The device of a cell's ranks and how many there are."""
+    plan = plan_for(study, cell, ())
+    ranks = parse(plan.argv[0]).integer("tp_size", 1)
+    if ranks % len(plan.argv):
+        raise BadInput(f"all_reduce: {ranks} ranks do not divide into {len(plan.argv)} server processes")
+    return plan.device, ranks
+
+
+def _python(study: Study) -> str:
+    python = study.config["all_reduce"]["python"] or command.interpreter(study.config)
+    assert python is not None, "the config was checked"
+    return str(python)
 
 
 def problems(study: Study) -> list[str]:
@@ -83,8 +91,9 @@ def problems(study: Study) -> list[str]:
     if not study.config["all_reduce"]["enabled"]:
         return []
     try:
-        for cell in study.cells:
-            check_of(study, cell)
+        ranks = [_group(study, cell)[1] for cell in study.cells]
+        for cell in study.cells if max(ranks) > 1 else ():
+            sizes_of(study, cell)
     except BadInput as e:
         return [f"{study.source}: {e}"]
     return []
@@ -111,9 +120,9 @@ def sizes_of(study: Study, cell: Cell) -> set[int]:
 
 def likeness(study: Study, cell: Cell) -> str:
     """What the outcome depends on besides the message sizes: cells alike in it need one check."""
-    check, resolved = check_of(study, cell), study.resolved(cell)
+    resolved = study.resolved(cell)
     given = [[p["env"], p["unset"], *_of_flags(parse(p["argv"]))] for p in resolved["processes"]]
-    return digest(given, check.python, check.device, check.ranks)
+    return digest(given, _python(study), *_group(study, cell))
 
 
 def _known(flags: Flags) -> list[str]:
