@@ -18,8 +18,11 @@ import numpy as np
 
 from quietgate import records
 from quietgate.files import write_json
+from quietgate.steps.study import untimed
 from quietgate.study import Study
 
+# How much faster a server is without its timers.
+WITHOUT_TIMERS = 1.04
 DECODE_MS = {"untuned": 15.9, "tuned": 11.3}
 TUNED_SET = {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}
 TOKENS = 96
@@ -34,6 +37,7 @@ def config(
     profiles: tuple[str, ...] = ("untuned", "tuned"),
     axes: dict[str, Any] | None = None,
     capture: bool = True,
+    timer_cost: bool = False,
 ) -> dict[str, Any]:
     """A study's config as a user would write it."""
     return {
@@ -57,6 +61,7 @@ def config(
             "concurrency": list(concurrency),
         },
         "capture": {"enabled": capture},
+        "timer_cost": {"enabled": timer_cost},
     }
 
 
@@ -94,7 +99,8 @@ def write(
         if why:
             one.fail(why)
         else:
-            one.measure(rng, math.exp(rng.normal(0, noise) - 0.015 * when))
+            speed = math.exp(rng.normal(0, noise) - 0.015 * when)
+            one.measure(rng, speed if cell.timers else WITHOUT_TIMERS * speed)
     return record
 
 
@@ -109,6 +115,7 @@ def study_record(study: Study) -> dict[str, Any]:
             {"id": c.id, "steps": c.steps, "nccl": c.nccl, "axes": c.axes, "digests": study.digests(c)}
             for c in study.cells
         ],
+        "untimed": untimed(study),
         "launches": [
             {"cell": x.cell.id, "launch": x.id, "block": x.block, "epoch": x.epoch} for x in study.launches
         ],

@@ -12,6 +12,7 @@ BASE = {
         "speculative": {"draft_model_path": "/models/draft"},
     },
     "grid": {"steps": [0, 2], "nccl": ["default", "ll-ring"]},
+    "timer_cost": {"enabled": False},
     "nccl_profiles": {"default": {}, "ll-ring": {"set": {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring"}}},
 }
 

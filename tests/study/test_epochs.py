@@ -43,3 +43,10 @@ def test_fewer_launches_and_fewer_cells():
 def test_a_new_reference_is_its_own_epochs_reference():
     first = [Asked("a", 1, 1)]
     assert names(lay_out(["a", "r"], "r", 1, first)) == ["a1/1", "r2/2"]
+
+
+def test_a_cell_that_is_compared_with_another_brings_launches_of_both():
+    first = lay_out(["r", "a"], "r", 1, [])
+    second = lay_out(["r", "a", "x"], "r", 1, first, {"x": "a"})
+    assert names(a for a in second if a.epoch == 2) == ["r2/2", "a2/2", "x2/2"]
+    assert names(lay_out(["r", "a", "x"], "r", 1, [], {"x": "a"})) == ["r1/1", "a1/1", "x1/1"]

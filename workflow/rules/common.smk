@@ -148,7 +148,7 @@ if not REVIEWER:
             tell(f"a run would first set aside: {item}")
 
     wildcard_constraints:
-        cell="|".join(re.escape(c.id) for c in STUDY.cells),
+        cell="|".join(re.escape(c.id) for c in STUDY.launched),
         launch=r"l\d+",
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from quietgate import records
-from quietgate.analyse import machines, statistics, tables
+from quietgate.analyse import machines, statistics, tables, timer_cost
 from quietgate.analyse.within import within_launches
 from quietgate.files import write_json
 from quietgate.gate import across
@@ -19,6 +19,8 @@ def collect(root: Path, out: Path) -> records.Record:
     frames = tables.collect(root, study)
     outcome, derived = statistics.statistics(frames["cells"], study)
     derived["within"] = within(frames)
+    if "untimed" in frames:
+        derived["timer_cost"] = timer_cost.timer_cost(frames["cells"], frames["untimed"], study)
     found = across.findings(root, study)
     written = tables.write({**frames, **derived}, out)
     write_json(out / "statistics.json", outcome)

@@ -76,6 +76,18 @@ class LaunchRecords:
         return None
 
 
+def launched_cells(study: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Every cell that a study record has launches of: the grid's, then the one without timers, if any.
+
+    The latter is its twin but for its id and digests.
+    """
+    untimed = study.get("untimed")
+    if not untimed:
+        return list(study["cells"])
+    own = {"id": untimed["id"], "digests": untimed["digests"]}
+    return [*study["cells"], *(cell | own for cell in study["cells"] if cell["id"] == untimed["twin"])]
+
+
 def read_launch(
     results_dir: Path, study: Mapping[str, Any], cell: Mapping[str, Any], launch: str
 ) -> LaunchRecords:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from quietgate.analyse import machines
-from quietgate.analyse.launch_records import MISSING, ORDER, LaunchRecords, read_launch
+from quietgate.analyse.launch_records import MISSING, ORDER, LaunchRecords, launched_cells, read_launch
 from quietgate.analyse.request_lines import FIELDS, RequestLine, positions, read_requests
 from quietgate.errors import BadInput
 from quietgate.files import sha256, write_atomic
@@ -57,6 +57,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "gate": ("launch", "instance", "number", "name", "verdict", "why", "seconds"),
     "all_reduce": ("launch", "bytes", "median_us", "min_us", "max_us", "backend", "clock", "nccl_version"),
 }  # fmt: skip
+# Passes of the cell without timers: of no figure and no comparison but that with its twin.
+COLUMNS["untimed"] = COLUMNS["cells"]
+# Made only where there is something to say.
+OPTIONAL = ("all_reduce", "untimed")
+# What is told of the cell without timers.
+OF_UNTIMED = {"cells": "untimed", "failures": "failures", "gate": "gate"}
 INTEGERS = {
     "steps", "concurrency", "repeat", "requests", "position", "cycles", "machine",
     "prompt_tokens", "completion_tokens", "bytes",
@@ -66,13 +72,14 @@ INTEGERS = {
 def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
     """Every table of the study in `results_dir`: cells, requests, stages, positions, failures, gate.
 
-    The table all_reduce is there where all-reduces were checked.
+    The table all_reduce is there where all-reduces were checked, untimed where a cell ran without timers.
     BadInput, one line per record, where records do not belong together (`refusals` lists them).
     """
     launches = list(read_all(results_dir, study))
     refused = [r for found in launches for r in found.refused]
     if refused:
         raise BadInput("\n".join(f"{results_dir / r['record']}: {r['why']}" for r in refused))
+    grid = {cell["id"] for cell in study["cells"]}
     rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
     numbers: dict[tuple[str, ...], int] = {}  # of the machines, as they come
     for found in launches:
@@ -90,22 +97,25 @@ def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
             "gate": _gate(found),
             "all_reduce": _all_reduce(found),
         }
+        in_grid = found.cell["id"] in grid
         for name, some in made.items():
-            rows[name] += [place | row for row in some]
+            target = name if in_grid else OF_UNTIMED.get(name)
+            if target:
+                rows[target] += [place | row for row in some]
     extra = [a for a in study["axes"] if a not in ("steps", "nccl")]
     return {
         name: _frame(rows[name], ["cell", "steps", "nccl", *extra, *columns])
         for name, columns in COLUMNS.items()
-        if rows[name] or name != "all_reduce"
+        if rows[name] or name not in OPTIONAL
     }
 
 
 def read_all(results_dir: Path, study: Study) -> Iterator[LaunchRecords]:
-    """The records of every launch the study lists, in grid order."""
+    """The records of every launch the study lists, in grid order, then those without timers."""
     asked: dict[str, list[str]] = {}
     for launch in study["launches"]:
         asked.setdefault(launch["cell"], []).append(launch["launch"])
-    for cell in study["cells"]:
+    for cell in launched_cells(study):
         for launch in sorted(asked.get(cell["id"], []), key=lambda name: int(name[1:])):
             yield read_launch(results_dir, study, cell, launch)
 

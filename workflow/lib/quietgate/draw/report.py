@@ -75,6 +75,7 @@ def write(
         axes=material.axes,
         comparisons=_comparisons(material, statistics),
         within=_within(material),
+        timer_cost=_timer_cost(material),
         all_reduce=_all_reduce(material),
         failures=_failures(material),
         drifts=[_text(d) for d in found.get("drifts", [])],
@@ -257,6 +258,12 @@ def _within(material: Material) -> list[Row]:
     if frame is None or frame.empty:
         return []
     return each(frame[frame["concurrency"] == _lowest(material)])
+
+
+def _timer_cost(material: Material) -> list[str]:
+    """What the server's timers change at each number of streams, a sentence each."""
+    frame = material.tables.get("timer_cost")
+    return [] if frame is None else [str(text) for text in frame["text"]]
 
 
 def _all_reduce(material: Material) -> list[Row]:

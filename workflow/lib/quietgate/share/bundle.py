@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from quietgate import __version__, provenance, records
+from quietgate.analyse.launch_records import launched_cells
 from quietgate.errors import BadInput
 from quietgate.files import read_json, sha256, source_digest, write_atomic, write_json
 from quietgate.share import checksums, crate, reviewers, verify
@@ -117,7 +118,7 @@ def _chosen(results: Path, study: Mapping[str, Any], small: bool) -> tuple[list[
 def _identifiers(study: Mapping[str, Any]) -> set[str]:
     """Names of the study: they make folders, rows and labels, and are never replaced."""
     out = {study["study"], study["reference"], *study["axes"], *study["config"]["nccl_profiles"]}
-    for cell in study["cells"]:
+    for cell in launched_cells(study):
         out |= {cell["id"], cell["nccl"], *(str(v) for v in cell["axes"].values())}
     return out | {x["launch"] for x in study["launches"]}
 

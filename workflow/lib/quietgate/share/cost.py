@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from quietgate.analyse.launch_records import launched_cells
 from quietgate.files import read_json
 from quietgate.gate.plan import expected_ranks
 from quietgate.study import command
@@ -14,7 +15,7 @@ from quietgate.study import command
 
 def hours(root: Path, study: Mapping[str, Any]) -> dict[str, float]:
     """Cell -> hours that its servers lived, from launch to end, over all its launches."""
-    out = {cell["id"]: 0.0 for cell in study["cells"]}
+    out = {cell["id"]: 0.0 for cell in launched_cells(study)}
     for asked in study["launches"]:
         folder = root / "cells" / asked["cell"] / asked["launch"]
         began = _time(read_json(folder / "launch.json"), "started_at")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate import records
+from quietgate.analyse.launch_records import launched_cells
 from quietgate.errors import BadInput
 from quietgate.share import strict
 from quietgate.share.archive import shown
@@ -42,6 +43,10 @@ def _problem(study: Any, path: Path) -> str | None:
         return f"{len(cells)} cells and {len(launches)} launches; no study has so few or so many"
     if not _FOLDER.fullmatch(study["study"]):
         return f"study: {study['study'][:60]!r} is no name of a study"
+    untimed = study.get("untimed")
+    if untimed and untimed["twin"] not in [c["id"] for c in cells]:
+        return f"untimed: its twin {untimed['twin'][:60]!r} is not among the cells"
+    cells = launched_cells(study)
     ids = [c["id"] for c in cells]
     for cell in cells:
         if not _FOLDER.fullmatch(cell["id"]):
@@ -55,7 +60,7 @@ def _problem(study: Any, path: Path) -> str | None:
             return f"cells: {cell['id']}: lacks a value of an axis"
     if len(set(ids)) < len(ids):
         return "cells: one is listed twice"
-    if study["reference"] not in ids:
+    if study["reference"] not in [c["id"] for c in study["cells"]]:
         return f"reference: {study['reference'][:60]!r} is not among the cells"
     places = [(x["cell"], x["launch"]) for x in launches]
     for cell_id, launch in places:

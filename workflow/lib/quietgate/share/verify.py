@@ -14,7 +14,7 @@ from typing import Any
 
 from quietgate import records
 from quietgate.analyse import tables
-from quietgate.analyse.launch_records import LaunchRecords
+from quietgate.analyse.launch_records import LaunchRecords, launched_cells
 from quietgate.errors import BadInput
 from quietgate.files import read_json, sha256
 from quietgate.share import checksums, extracted, mixture, numbers, strict
@@ -147,7 +147,11 @@ def _grid(study: records.Record) -> Iterator[str]:
             yield f"study.json: cell {cell_id} is not what its name says"
     if asked.reference.id != study["reference"]:
         yield f"study.json: reference is {study['reference']}, the config's is {asked.reference.id}"
-    launches: dict[str, int] = dict.fromkeys(listed, 0)
+    untimed = study.get("untimed") or {}
+    mine_untimed = asked.untimed.id if asked.untimed else None
+    if untimed.get("id") != mine_untimed:
+        yield f"study.json: the cell without timers is {untimed.get('id')}, the config's is {mine_untimed}"
+    launches: dict[str, int] = dict.fromkeys((c["id"] for c in launched_cells(study)), 0)
     for launch in study["launches"]:
         launches[launch["cell"]] += 1
     wanted = study["config"].get("replicates")

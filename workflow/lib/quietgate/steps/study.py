@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from quietgate import provenance, records
 from quietgate.steps.place import FROZEN
-from quietgate.study import Study
+from quietgate.study import Study, command
 from quietgate.study.resume import study_digest
 
 
@@ -35,6 +36,7 @@ def study_record(study: Study) -> records.Record:
             }
             for c in study.cells
         ],
+        "untimed": untimed(study),
         "launches": [
             {"cell": x.cell.id, "launch": x.id, "block": x.block, "epoch": x.epoch} for x in study.launches
         ],
@@ -48,3 +50,13 @@ def study_record(study: Study) -> records.Record:
         "versions": provenance.versions(),
         "git": provenance.git(study.basedir),
     }
+
+
+def untimed(study: Study) -> records.Record | None:
+    """The cell without timers, its twin in the grid, and which timers the twin has on."""
+    cell = study.untimed
+    if cell is None:
+        return None
+    twin = replace(cell, timers=True)
+    timers = command.timers_on(study.resolved(twin))
+    return {"id": cell.id, "twin": twin.id, "timers": timers, "digests": study.digests(cell)}

@@ -21,6 +21,11 @@ TIMER = "workflow/timer"
 EMBEDDED_REQUIREMENTS = "envs/sglang-cpu.txt"
 EMBEDDED_LAUNCHER = "workflow/embedded/serve_cpu.py"
 
+# What switches the timers of the server on: SGLang's stage timer and the per-cycle timer.
+STAGE_TIMER_SWITCH = "SGLANG_ENABLE_METRICS_DEVICE_TIMER"
+CYCLE_TIMER_SWITCH = "EAGLE3_PROFILE"
+TIMER_SWITCHES = (STAGE_TIMER_SWITCH, CYCLE_TIMER_SWITCH)
+
 # Inherited variables that change what a server does. They are dropped so that a profile means the same
 # from every shell; `server.keep_env` names exceptions.
 DROPPED = (
@@ -138,11 +143,17 @@ def speculative_flags(config: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def resolve(
-    config: dict[str, Any], steps: int, nccl: str, axes: dict[str, Any], basedir: str
+    config: dict[str, Any],
+    steps: int,
+    nccl: str,
+    axes: dict[str, Any],
+    basedir: str,
+    timers: bool = True,
 ) -> dict[str, Any]:
     """The launch of one cell: {"processes": [{argv, env, unset}], "workflow_argv", "workflow_env"}.
 
-    `{port}` and `{instance_dir}` in the workflow's layer are filled in at launch.
+    `{port}` and `{instance_dir}` in the workflow's layer are filled in at launch. Without `timers` no timer
+    is switched on, whoever asked for it.
     """
     server, profile = config["server"], config["nccl_profiles"][nccl]
     flags = {k: model_path(v) for k, v in server["args"].items()}
@@ -159,19 +170,42 @@ def resolve(
                 env[axis["variable"]] = value
         else:
             _set_flag(spec if axis["flag"].startswith("speculative") else flags, axis["flag"], value)
+    nodes = [
+        (node["args"], {k: str(v) for k, v in {**env, **node["env"]}.items()})
+        for node in server["nodes"] or [{"args": {}, "env": {}}]
+    ]
+    added = _workflow_env(config, env, basedir)
+    if not timers:
+        unset += TIMER_SWITCHES
+        nodes = [(args, _without_timers(node_env)) for args, node_env in nodes]
+        added = _without_timers(_workflow_env(config, _without_timers(env), basedir))
     processes = [
         {
-            "argv": [*_program(config, basedir), *tokens({**flags, **node["args"], **spec})],
-            "env": {k: str(v) for k, v in {**env, **node["env"]}.items()},
-            "unset": [u for u in dict.fromkeys(unset) if u not in env],
+            "argv": [*_program(config, basedir), *tokens({**flags, **args, **spec})],
+            "env": node_env,
+            "unset": [u for u in dict.fromkeys(unset) if u not in node_env],
         }
-        for node in server["nodes"] or [{"args": {}, "env": {}}]
+        for args, node_env in nodes
     ]
     return {
         "processes": processes,
         "workflow_argv": _workflow_argv(config, flags),
-        "workflow_env": _workflow_env(config, env, basedir),
+        "workflow_env": added,
     }
+
+
+def timers_on(resolved: dict[str, Any]) -> list[str]:
+    """The switches of the timers that are on in a resolved launch, of `TIMER_SWITCHES`."""
+    layers = [resolved["workflow_env"], *(p["env"] for p in resolved["processes"])]
+    return [name for name in TIMER_SWITCHES if any(_is_on(env.get(name)) for env in layers)]
+
+
+def _is_on(value: Any) -> bool:
+    return str("0" if value is None else value).lower() not in ("", "0", "false")
+
+
+def _without_timers(env: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in env.items() if k not in TIMER_SWITCHES}
 
 
 def _set_flag(flags: dict[str, Any], flag: str, value: Any) -> None:
@@ -230,10 +264,10 @@ def _workflow_env(config: dict[str, Any], study_env: dict[str, Any], basedir: st
     }
     if device(config) == "cuda":
         # CUDA events around draft, verify and extend; there are none on a CPU.
-        added["SGLANG_ENABLE_METRICS_DEVICE_TIMER"] = "1"
+        added[STAGE_TIMER_SWITCH] = "1"
     # The study's own word about NCCL's log level stands; its file must be where the gate reads it.
     added = {k: v for k, v in added.items() if k not in study_env or k == "NCCL_DEBUG_FILE"}
-    if str(study_env.get("EAGLE3_PROFILE", "0")) not in ("", "0"):
+    if _is_on(study_env.get(CYCLE_TIMER_SWITCH)):
         # SGLang knows no such variable: the per-cycle timer takes it, found through the path.
         before = study_env.get("PYTHONPATH", "{inherited}")
         added["PYTHONPATH"] = f"{Path(basedir) / TIMER}:{before}"

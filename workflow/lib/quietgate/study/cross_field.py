@@ -35,6 +35,7 @@ def cross_field_problems(config: Config) -> list[str]:
         *_entry(config),
         *_all_reduce(config),
         *_reference(config),
+        *_in_grid(config, "timer_cost"),
         *_lengths(config),
     ]
 
@@ -184,12 +185,18 @@ def _all_reduce(config: Config) -> Iterator[str]:
         yield "all_reduce.python: missing, and server.entry names no interpreter; name one that has PyTorch"
 
 
+def _in_grid(config: Config, section: str) -> Iterator[str]:
+    """The steps and the profile that a section names are the grid's."""
+    named, grid = config[section], config["grid"]
+    if named.get("steps") is not None and named["steps"] not in grid["steps"]:
+        yield f"{section}.steps: {named['steps']} is not in grid.steps {grid['steps']}"
+    if named.get("nccl") is not None and named["nccl"] not in grid["nccl"]:
+        yield f"{section}.nccl: {named['nccl']!r} is not in grid.nccl {grid['nccl']}"
+
+
 def _reference(config: Config) -> Iterator[str]:
     reference, grid = config["reference"], config["grid"]
-    if "steps" in reference and reference["steps"] not in grid["steps"]:
-        yield f"reference.steps: {reference['steps']} is not in grid.steps {grid['steps']}"
-    if "nccl" in reference and reference["nccl"] not in grid["nccl"]:
-        yield f"reference.nccl: {reference['nccl']!r} is not in grid.nccl {grid['nccl']}"
+    yield from _in_grid(config, "reference")
     for name, value in reference.get("axes", {}).items():
         if name not in grid["axes"]:
             yield f"reference.axes.{name}: no such axis; there are: {', '.join(grid['axes']) or 'none'}"

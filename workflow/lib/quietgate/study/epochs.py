@@ -9,8 +9,9 @@ Blocks are numbered through the whole study; a launch is named after its block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,20 @@ class Asked:
     epoch: int
 
 
-def lay_out(cells: Sequence[str], reference: str, replicates: int, history: Sequence[Asked]) -> list[Asked]:
+def lay_out(
+    cells: Sequence[str],
+    reference: str,
+    replicates: int,
+    history: Sequence[Asked],
+    beside: Mapping[str, str] = MappingProxyType({}),
+) -> list[Asked]:
     """The launches of a study, block by block, in grid order within a block.
 
     Args:
-        cells: ids of the grid's cells.
+        cells: ids of the cells.
         replicates: launches per cell.
         history: what a finished study of this name had asked for; empty for a new one.
+        beside: cell -> another one that it is compared with, and so must share its blocks with.
     """
     epochs: dict[int, list[str]] = {}
     blocks: dict[int, list[int]] = {}
@@ -42,8 +50,8 @@ def lay_out(cells: Sequence[str], reference: str, replicates: int, history: Sequ
     new = [cell for cell in cells if cell not in placed]
     if new:
         epoch = max(epochs, default=0) + 1
-        with_reference = reference in new or epoch == 1
-        epochs[epoch] = new if with_reference else [*new, reference]
+        again = [] if epoch == 1 else [reference, *(beside[cell] for cell in new if cell in beside)]
+        epochs[epoch] = list(dict.fromkeys([*new, *again]))
         blocks[epoch] = []
     last = max((n for numbers in blocks.values() for n in numbers), default=0)
     out: list[Asked] = []

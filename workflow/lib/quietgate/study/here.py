@@ -33,7 +33,7 @@ def _lines(study: Study) -> Iterator[str]:
         yield f"server.cwd: no folder {cwd} here"
     if not study.prompts_path.is_file():
         yield f"benchmark.prompts: no file {study.prompts_path} here"
-    for cell in study.cells:
+    for cell in study.launched:
         for process in study.resolved(cell)["processes"]:
             for name, value in process["env"].items():
                 problem = missing_file(name, value)

@@ -31,12 +31,13 @@ def lines(study: Study, results: Path, detail: bool = True) -> Iterator[str]:
     yield ""
     yield "Cells (what differs from the reference is marked):"
     reference = study.resolved(study.reference)
-    for cell in study.cells:
+    for cell in study.launched:
         mark = "  <- reference" if cell.id == study.reference.id else ""
+        mark += "" if cell.timers else "  <- no cell of the grid: shows what the timers cost"
         yield f"  {cell.id}{mark}"
         for difference in _differences(reference, study.resolved(cell)):
             yield f"      {difference}"
-    for cell in study.cells if detail else (study.reference,):
+    for cell in study.launched if detail else (study.reference,):
         yield ""
         yield from command_lines(study, cell)
     yield ""
@@ -70,7 +71,7 @@ def _head(study: Study) -> Iterator[str]:
     config = study.config
     yield f"Study {study.name} ({study.source})" + (f": {config['title']}" if config["title"] else "")
     yield (
-        f"{len(study.cells)} cells x {config['replicates']} launch(es) = {len(study.launches)} launches; "
+        f"{len(study.launched)} cells x {config['replicates']} launch(es) = {len(study.launches)} launches; "
         f"per launch {config['benchmark']['repeats']} repeat(s) at concurrency "
         + ", ".join(map(str, sorted(config["benchmark"]["concurrency"])))
     )

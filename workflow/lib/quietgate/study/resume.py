@@ -177,7 +177,7 @@ def _listed(record: dict[str, Any]) -> dict[str, str]:
 
 def study_digest(study: Study) -> str:
     """What study.json depends on: the whole resolved config and the digests of its cells."""
-    return digest(study.config, {c.id: study.digests(c) for c in study.cells})
+    return digest(study.config, {c.id: study.digests(c) for c in study.launched})
 
 
 def _what_changed(before: dict[str, Any], now: dict[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ import itertools
 import json
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,19 @@ BASEDIR = str(Path(__file__).parents[4])
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the grid."""
+    """One point of the grid; with `timers` off, one that is no point of it: see `Study.untimed`."""
 
     steps: int
     nccl: str
     axes: dict[str, Any] = field(default_factory=dict, hash=False)
+    timers: bool = True
 
     @property
     def id(self) -> str:
         """Folder name: axis-value pairs, e.g. `steps-2_nccl-ll-ring_topk-4`."""
         pairs = [("steps", self.steps), ("nccl", self.nccl), *self.axes.items()]
-        return "_".join(f"{name}-{_slug(value)}" for name, value in pairs)
+        name = "_".join(f"{name}-{_slug(value)}" for name, value in pairs)
+        return name if self.timers else f"{name}_timers-off"
 
 
 def _slug(value: Any) -> str:
@@ -84,7 +86,7 @@ class Study:
         self.basedir = basedir
         self.history = history
         self._digests: dict[str, dict[str, str]] = {}
-        if len({c.id for c in self.cells}) < len(self.cells):
+        if len({c.id for c in self.launched}) < len(self.launched):
             raise BadConfig([f"{source}: grid: two cells have the same folder name; change a value"])
 
     @classmethod
@@ -142,19 +144,49 @@ class Study:
             value == axes[name]["values"][0] for name, value in cell.axes.items() if self._speculative(name)
         )
 
+    @cached_property
+    def untimed(self) -> Cell | None:
+        """One cell of the grid once more with every timer off: its twin shows what the timers cost.
+
+        None where the config wants no such cell, or where no timer is on (on a CPU, by default).
+        """
+        # Studies resolved before there was such a cell have none.
+        asked, grid = self.config.get("timer_cost") or {"enabled": False}, self.config["grid"]
+        if not asked["enabled"]:
+            return None
+        steps = asked["steps"]
+        if steps is None:
+            # One step has no draft pass to time.
+            steps = min(grid["steps"], key=lambda s: (s < 2, s == 0, s))
+        nccl = self.reference.nccl if asked["nccl"] is None else asked["nccl"]
+        first = {name: axis["values"][0] for name, axis in grid["axes"].items()}
+        twin = Cell(steps, nccl, first if steps else self._as_without_speculation(first))
+        return replace(twin, timers=False) if command.timers_on(self.resolved(twin)) else None
+
+    @cached_property
+    def launched(self) -> tuple[Cell, ...]:
+        """Every cell that is launched: the grid's, then the one without timers."""
+        return self.cells if self.untimed is None else (*self.cells, self.untimed)
+
     def cell(self, cell_id: str) -> Cell:
-        """The cell of that id; KeyError if the grid has none."""
-        return next(c for c in self.cells if c.id == cell_id)
+        """The launched cell of that id; StopIteration if there is none."""
+        return next(c for c in self.launched if c.id == cell_id)
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Every launch in run order: randomised complete blocks, one launch of every cell per block."""
-        by_id = {c.id: c for c in self.cells}
-        asked = lay_out(list(by_id), self.reference.id, self.config["replicates"], self.history)
+        by_id = {c.id: c for c in self.launched}
+        beside = {} if self.untimed is None else {self.untimed.id: replace(self.untimed, timers=True).id}
+        asked = lay_out(list(by_id), self.reference.id, self.config["replicates"], self.history, beside)
         order = []
         for block, members in itertools.groupby(asked, key=lambda a: a.block):
-            launches = [Launch(by_id[a.cell], block, a.epoch) for a in members]
+            found = [Launch(by_id[a.cell], block, a.epoch) for a in members]
+            launches = [x for x in found if x.cell.timers]
             random.Random(f"{self.config['seed']}/{block}").shuffle(launches)
+            for extra in (x for x in found if not x.cell.timers):
+                # Put among the others, whose order is the same with and without it.
+                place = random.Random(f"{self.config['seed']}/{block}/untimed").randint(0, len(launches))
+                launches.insert(place, extra)
             order += launches
         return tuple(order)
 
@@ -167,10 +199,12 @@ class Study:
         axes = {
             name: named.get("axes", {}).get(name, axis["values"][0]) for name, axis in grid["axes"].items()
         }
-        if steps == 0:
-            # Whatever speculative value it names, its cell is the one that stands for all of them.
-            axes |= {name: grid["axes"][name]["values"][0] for name in axes if self._speculative(name)}
-        return Cell(steps, nccl, axes)
+        return Cell(steps, nccl, axes if steps else self._as_without_speculation(axes))
+
+    def _as_without_speculation(self, axes: dict[str, Any]) -> dict[str, Any]:
+        """Whatever speculative value they name: the cell at 0 steps that stands for all of them."""
+        first = {name: axis["values"][0] for name, axis in self.config["grid"]["axes"].items()}
+        return {name: first[name] if self._speculative(name) else value for name, value in axes.items()}
 
     def _speculative(self, axis: str) -> bool:
         return str(self.config["grid"]["axes"][axis].get("flag", "")).startswith("speculative")
@@ -201,7 +235,7 @@ class Study:
 
     def resolved(self, cell: Cell) -> dict[str, Any]:
         """The launch of a cell in two layers; see `quietgate.study.command.resolve`."""
-        return command.resolve(self.config, cell.steps, cell.nccl, cell.axes, self.basedir)
+        return command.resolve(self.config, cell.steps, cell.nccl, cell.axes, self.basedir, cell.timers)
 
     def digests(self, cell: Cell) -> dict[str, str]:
         """What each record of the cell depends on: {"server", "benchmark", "capture"} -> 16 hex digits."""

@@ -1,0 +1,62 @@
+"""What the timers cost, on an invented study in which it is known."""
+
+import pandas as pd
+import pytest
+from draw import synthetic
+
+from quietgate.analyse import tables
+from quietgate.analyse.collect import collect
+from quietgate.draw import report
+
+TRUE_PERCENT = 100 / synthetic.WITHOUT_TIMERS - 100
+
+
+def made(root, launches=4, **changes):
+    settings = synthetic.config([0, 2], launches=launches, timer_cost=True)
+    study = synthetic.write(root, settings, **changes)
+    record = collect(root, study_tables := root / "tables")
+    return study, record, study_tables
+
+
+def test_it_is_found_with_an_interval_around_the_truth(tmp_path):
+    _, _, folder = made(tmp_path)
+    [row] = pd.read_csv(folder / "timer_cost.csv").to_dict("records")
+    assert row["percent_low"] < TRUE_PERCENT < row["percent_high"] < 0
+    assert row["percent"] == pytest.approx(TRUE_PERCENT, abs=1.5)
+    assert (row["launches"], row["launches_untimed"]) == (4, 4)
+    assert "with SGLang's stage timer on, steps-2_nccl-tuned decodes" in row["text"]
+    assert "95 % interval" in row["text"]
+
+
+def test_one_launch_of_each_gives_no_interval(tmp_path):
+    _, _, folder = made(tmp_path, launches=1)
+    [row] = pd.read_csv(folder / "timer_cost.csv").to_dict("records")
+    assert pd.isna(row["percent_low"])
+    assert "how launches vary is unknown" in row["text"]
+
+
+def test_the_cell_without_timers_is_in_no_other_result(tmp_path):
+    _, record, folder = made(tmp_path)
+    for table in record["tables"]:
+        frame = pd.read_csv(folder / f"{table['name']}.csv")
+        if table["name"] not in ("untimed", "timer_cost", "gate"):
+            assert not frame.get("cell", pd.Series(dtype=str)).astype(str).str.contains("timers-off").any()
+    assert set(tables.read(folder / "untimed.csv")["cell"]) == {"steps-2_nccl-tuned_timers-off"}
+    plain = tmp_path / "plain"
+    synthetic.write(plain, synthetic.config([0, 2], launches=4))
+    collect(plain, plain / "tables")
+    assert len(tables.read(plain / "tables/cells.csv")) == len(tables.read(folder / "cells.csv"))
+
+
+def test_nothing_is_said_where_there_is_nothing_to_compare(tmp_path):
+    failed = {(2, "tuned", f"l{i}"): "out_of_memory" for i in (1, 2, 3, 4)}
+    _, _, folder = made(tmp_path, failed_launches=failed)
+    assert pd.read_csv(folder / "timer_cost.csv").empty
+
+
+def test_the_report_says_it(tmp_path):
+    study, _, folder = made(tmp_path)
+    report.write(tmp_path, study, None, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "What the timers cost" in page
+    assert pd.read_csv(folder / "timer_cost.csv")["text"][0].replace("'", "&#39;") in page

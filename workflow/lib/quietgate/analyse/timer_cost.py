@@ -1,0 +1,94 @@
+"""What the timers in the server cost: the cell that was launched without them against its twin.
+
+The two share the study's blocks and its model (docs/statistics.md), so that the interval rests on the
+scatter of all launches; but neither the cell nor this comparison belongs to the study's own claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from quietgate.analyse import claims
+from quietgate.analyse.contrasts import Contrast, Family, coefficients, estimable
+from quietgate.analyse.launches import launch_values
+from quietgate.analyse.question import Models, Row
+from quietgate.analyse.statistics import ALPHA, METRIC, rounded
+
+COLUMNS = (
+    "epoch", "concurrency", "cell", "untimed", "timers", "launches", "launches_untimed",
+    "decode_tokens_per_s", "untimed_decode_tokens_per_s", "percent", "percent_low", "percent_high", "text",
+)  # fmt: skip
+# The switches in words.
+_NAMES = {
+    "SGLANG_ENABLE_METRICS_DEVICE_TIMER": "SGLang's stage timer",
+    "EAGLE3_PROFILE": "the per-cycle timer",
+}
+
+
+def timer_cost(cells: pd.DataFrame, untimed: pd.DataFrame, study: Mapping[str, Any]) -> pd.DataFrame:
+    """One row per epoch and number of streams at which both were measured.
+
+    Args:
+        cells: the table tables/cells.csv.
+        untimed: the table tables/untimed.csv, of the same columns.
+        study: the study record; its `untimed` names the cell, its twin and the twin's timers.
+
+    Returns:
+        Decode tok/s of both, and `percent`, the change that the timers make (negative: slower) with its 95 %
+        interval where anything says how launches vary.
+    """
+    about = study["untimed"]
+    values, _ = launch_values(pd.concat([cells, untimed], ignore_index=True), study, METRIC)
+    levels = values.groupby(["epoch", "concurrency"], sort=True)
+    rows = [
+        {"epoch": int(level["epoch"].iloc[0]), **row}
+        for _, level in levels
+        for row in _compared(level.reset_index(drop=True), about, int(level["concurrency"].iloc[0]))
+    ]
+    return rounded(pd.DataFrame(rows, columns=list(COLUMNS)))
+
+
+def _compared(values: pd.DataFrame, about: Mapping[str, Any], concurrency: int) -> Iterator[Row]:
+    twin, cell = str(about["twin"]), str(about["id"])
+    models = Models.of(values)
+    design = models.fit.design
+    pair = estimable(design, [Contrast("timers", twin, cell, ((twin, 1), (cell, -1)), False)])
+    if not pair:
+        return
+    at = {name: i for i, name in enumerate(design.cells)}
+    log = float((coefficients(design, pair) @ models.fit.effects)[0])
+    row: Row = {
+        "concurrency": concurrency,
+        "cell": twin,
+        "untimed": cell,
+        "timers": " ".join(about["timers"]),
+        "launches": int(design.launches_per_cell[at[twin]]),
+        "launches_untimed": int(design.launches_per_cell[at[cell]]),
+        "decode_tokens_per_s": claims.ratio(models.fit.effects[at[twin]]),
+        "untimed_decode_tokens_per_s": claims.ratio(models.fit.effects[at[cell]]),
+        "percent": claims.percent(log),
+        "percent_low": None,
+        "percent_high": None,
+    }
+    if models.variation_known:
+        judged = Family(design, coefficients(design, pair), ALPHA).judge(models.fit, models.noisiest)
+        row["percent_low"] = claims.percent(float(judged.low[0]))
+        row["percent_high"] = claims.percent(float(judged.high[0]))
+    yield row | {"text": _text(row, about["timers"], concurrency)}
+
+
+def _text(row: Row, timers: list[str], concurrency: int) -> str:
+    streams = "1 stream" if concurrency == 1 else f"{concurrency} streams"
+    names = " and ".join(_NAMES.get(name, name) for name in timers)
+    launches = f"{row['launches']} and {row['launches_untimed']} launches"
+    if row["percent_low"] is None:
+        known = f"{launches}; how launches vary is unknown"
+    else:
+        known = f"95 % interval {row['percent_low']:+.1f} to {row['percent_high']:+.1f} %; {launches}"
+    return (
+        f"At {streams}, with {names} on, {row['cell']} decodes {row['decode_tokens_per_s']:.1f} tok/s, "
+        f"without {row['untimed_decode_tokens_per_s']:.1f}: {row['percent']:+.1f} % ({known})."
+    )
