@@ -54,6 +54,9 @@ def test_what_the_launch_fills_in_stands_for_any_text() -> None:
     wanted = {"PYTHONPATH": "/timer:{inherited}", "X": "{dist_port}"}
     assert compare(rank({"PYTHONPATH": "/timer:/a:/b", "X": "4"}), wanted, frozenset(), {})["problems"] == []
     assert compare(rank({"PYTHONPATH": "/a:/timer", "X": "4"}), wanted, frozenset(), {})["problems"]
+    # Nothing inherited leaves no colon behind (`serve.environment`).
+    assert compare(rank({"PYTHONPATH": "/timer", "X": "4"}), wanted, frozenset(), {})["problems"] == []
+    assert compare(rank({"PYTHONPATH": "", "X": "4"}), wanted, frozenset(), {})["problems"]
 
 
 def test_files_that_nccl_reads(tmp_path: Path) -> None:

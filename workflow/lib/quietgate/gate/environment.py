@@ -187,6 +187,8 @@ def matches(asked: str, found: str) -> bool:
     """Whether a value is the one asked for; a placeholder that the launch filled in stands for any text."""
     if not _PLACEHOLDER.search(asked):
         return asked == found
+    if "{inherited}" in asked and found == asked.replace("{inherited}", "").strip(":"):
+        return True  # nothing was inherited
     return re.fullmatch(".*".join(map(re.escape, _PLACEHOLDER.split(asked))), found, re.S) is not None
 
 
