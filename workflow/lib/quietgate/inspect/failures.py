@@ -140,12 +140,11 @@ class Watch:
         if rule is not None:
             self._matched(rule, number, texts, i)
             return
-        if text.endswith("Traceback (most recent call last):"):
-            if "hit an exception" in text:
-                self._hit(line, number)
-            return
+        found = _EXCEPTION.match(text)
+        if found is None and "hit an exception" in text:
+            self._hit(line, number)
         # A structured shipper has a whole traceback in one line.
-        if found := _EXCEPTION.match(text) or _EXCEPTION.match(text.rpartition("\n")[2]):
+        if found := found or _EXCEPTION.match(text.rpartition("\n")[2]):
             text = found[0]
             place = self._place(texts, i)
             kind = found[1].rsplit(".", 1)[-1]
@@ -157,8 +156,6 @@ class Watch:
             if self._marker is not None:
                 self._after_marker = self._after_marker or failure
             self._first_generic = self._first_generic or failure
-        elif "hit an exception" in text:
-            self._hit(line, number)
 
     def _bare(self, line: bytes) -> str:
         """The line's message, without what this log's shipper writes before every line."""
@@ -181,6 +178,7 @@ class Watch:
 
     def _matched(self, rule: Rule, number: int, texts: list[bytes], i: int) -> None:
         text = self._bare(texts[i])
+        text = next((part for part in text.split("\n") if rule.text.decode() in part), text).strip()
         if _COMPILATION.search(text):
             reason = next((line for line in texts[i + 1 : i + _KEEP] if _REASON.match(line.strip())), b"")
             text = f"{text} {reason.decode('utf-8', 'replace')}".strip()

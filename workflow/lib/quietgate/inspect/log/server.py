@@ -18,7 +18,7 @@ from quietgate.inspect.prefixes import message, of_users, stamp, unwrapped
 
 READY = b"The server is fired up and ready to roll"
 _NCCL = re.compile(rb"sglang is using nccl==([\d.]+\d)")
-_RETRACTED = re.compile(rb"(?:ecode out of memory happened[.,]|KV cache pool is full\. Retract requests\.)")
+_RETRACTED = re.compile(rb"(?:ecode out of memory happened[.,]|KV cache pool is full\. Retract requests\.) #")
 _RETRACTED_COUNT = re.compile(r"#retracted[_-]reqs?: (\d+)")
 _VERSION = re.compile(rb"\bsglang(?:==| version:? ?|\s{2,})v?(\d+\.\d+\.\d+[\w.]*)", re.I)
 _ALIVE_LINES = 3  # batches of other ranks may still be written while one dies
