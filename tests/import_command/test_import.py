@@ -370,6 +370,7 @@ def test_the_ways_people_start_and_paste_it(tmp_path, text):
         ("${A:=set} --again $A", "set"),
         ("$'a\\tb'", "a\tb"),
         ("${!T}", "${!T}"),
+        ("${unknown:+yes}", "${unknown:+yes}"),
         ("$((unknown + 1))", "$((unknown + 1))"),
         ("$(hostname)", "$(hostname)"),
     ],
@@ -378,6 +379,21 @@ def test_expansions(tmp_path, word, value):
     config, notes = load(tmp_path, f"T=8\nM=/models/name.tar\n{SERVE} --x {word}\n")
     assert config["server"]["args"]["x"] == value
     assert any(word in note for note in notes) == (word == value)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "PYTHONPATH=/x:$PYTHONPATH ",
+        "export PYTHONPATH=/x:${PYTHONPATH}\n",
+        "export PYTHONPATH=/x:${PYTHONPATH:-}\n",
+        'export PYTHONPATH="/x${PYTHONPATH:+:$PYTHONPATH}"\n',
+    ],
+)
+def test_a_list_that_is_prolonged_keeps_what_the_workflow_is_started_with(tmp_path, before):
+    config, notes = load(tmp_path, before + SERVE + "\n")
+    assert config["server"]["env"] == {"PYTHONPATH": "/x:{inherited}"}
+    assert notes == ["line 1: $PYTHONPATH is the one that the workflow is started with ({inherited})"]
 
 
 def test_values_that_are_there_but_not_known(tmp_path):

@@ -96,7 +96,7 @@ def _parameter(inside: str, known: MutableMapping[str, str], note: Note) -> str 
         return None if value is None else _cut(value, how, expanded(word, known, note))
     given = value is not None and (value != "" or len(how) == 1)
     if how[-1] == "+":
-        return expanded(_unquoted(word), known, note) if given else ""
+        return None if value is None else expanded(_unquoted(word), known, note) if given else ""
     if given:
         return value
     default = expanded(_unquoted(word), known, note)

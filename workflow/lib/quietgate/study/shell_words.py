@@ -39,6 +39,10 @@ _REDIRECTIONS = {">", ">>", "<", "&>", "&>>", ">&", "<&", "<<<", "<<"}
 _ASSIGNMENT = re.compile(rf"({NAME})(\+?)=(.*)", re.S)
 _CONTROL = {"for", "while", "until", "if", "case", "function", "select", "then", "do", "else", "elif"}
 _CONTROL_END = {"done", "fi", "esac", "{", "}", "(", ")", "!"}
+_DECLARING = {"export", "declare", "typeset", "readonly", "local"}
+# Lists that a script prolongs; a launch puts the value that the workflow was started with in this place.
+_PROLONGED = {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "LD_PRELOAD"}
+_BEFORE = "{inherited}"
 _HEADS = {"for", "case", "select", "function"}  # what follows on their line is no command
 
 
@@ -209,10 +213,13 @@ class _Reader:
                 if word in _HEADS:
                     return
                 continue
-            if not words and (found := _ASSIGNMENT.match(token[0].text)) and token[0].quote == "":
+            found = _ASSIGNMENT.match(token[0].text) if token[0].quote == "" else None
+            if found and not words:
                 self._assign(found, token, assignments, line)
-                continue
-            words += self._expand(token, line)
+            elif found and words[0] in _DECLARING:
+                words += self._expand_for(found[1], token, line)
+            else:
+                words += self._expand(token, line)
         if not words:
             self._variables.update(assignments)
             return
@@ -231,13 +238,13 @@ class _Reader:
             items = [w for t in _tokens(inner) if not isinstance(t, str) for w in self._expand(t, line)]
             self._arrays[name] = (self._arrays.get(name, []) if appending else []) + items
             return
-        value = "".join(self._expand((_Piece(rest, '"'), *token[1:]), line, split=False))
+        value = "".join(self._expand_for(name, (_Piece(rest, '"'), *token[1:]), line))
         into[name] = (self._variables.get(name, "") if appending else "") + value
 
     def _builtin(self, words: list[str], assignments: dict[str, str], line: int) -> bool:
         """Take a command that changes what later commands see."""
         match words[0]:
-            case "export" | "declare" | "typeset" | "readonly" | "local" | "set":
+            case name if name in _DECLARING | {"set"}:
                 self._variables.update(assignments)
                 for word in words[1:]:
                     if found := _ASSIGNMENT.fullmatch(word):
@@ -269,6 +276,18 @@ class _Reader:
             case _:
                 return False
         return True
+
+    def _expand_for(self, name: str, token: tuple[_Piece, ...], line: int) -> list[str]:
+        """What a variable is set to; its own earlier value stays open where it is a list to prolong."""
+        is_open = name in _PROLONGED and name not in self._variables
+        if is_open:
+            self._variables[name] = _BEFORE
+        words = self._expand(token, line, split=False)
+        if is_open:
+            del self._variables[name]
+            if _BEFORE in "".join(words):
+                self.note(f"line {line}: ${name} is the one that the workflow is started with ({_BEFORE})")
+        return words
 
     def _expand(self, token: tuple[_Piece, ...], line: int, split: bool = True) -> list[str]:
         """A word's expansions: none, one, or several where an unquoted variable holds blanks."""
