@@ -8,34 +8,14 @@ its own variables, control flow) is left as written and named in the notes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quietgate.study import shell_lines
 from quietgate.study.shell_lines import Line
-from quietgate.study.shell_variables import NAME, end_of, expanded
+from quietgate.study.shell_tokens import REDIRECTIONS, Piece, Token, commands, tokens_of
+from quietgate.study.shell_variables import NAME, expanded
 
-_OPERATORS = (
-    "&&",
-    "||",
-    ";;",
-    "&>>",
-    "&>",
-    ">>",
-    "<<<",
-    "<<",
-    ">&",
-    "<&",
-    "|&",
-    ";",
-    "|",
-    "&",
-    ">",
-    "<",
-    "(",
-    ")",
-)
-_REDIRECTIONS = {">", ">>", "<", "&>", "&>>", ">&", "<&", "<<<", "<<"}
 _ASSIGNMENT = re.compile(rf"({NAME})(\+?)=(.*)", re.S)
 _CONTROL = {"for", "while", "until", "if", "case", "function", "select", "then", "do", "else", "elif"}
 _CONTROL_END = {"done", "fi", "esac", "{", "}", "(", ")", "!"}
@@ -44,14 +24,6 @@ _DECLARING = {"export", "declare", "typeset", "readonly", "local"}
 _PROLONGED = {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "LD_PRELOAD"}
 _BEFORE = "{inherited}"
 _HEADS = {"for", "case", "select", "function"}  # what follows on their line is no command
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Part of a word: as typed, in double quotes (expanded, not split) or in single quotes (neither)."""
-
-    text: str
-    quote: str  # "", '"' or "'"
 
 
 @dataclass
@@ -90,91 +62,6 @@ def read(text: str, first: int = 1, known: Mapping[str, str] | None = None) -> S
     return reader.script
 
 
-Token = tuple[_Piece, ...] | str  # a word, or an operator
-
-
-def _commands(lines: list[Line]) -> Iterator[tuple[int, list[Token]]]:
-    for number, line in lines:
-        current: list[Token] = []
-        for token in _tokens(line):
-            if isinstance(token, str) and token not in _REDIRECTIONS and token not in ("(", ")"):
-                if current:
-                    yield number, current
-                current = []
-            else:
-                current.append(token)
-        if current:
-            yield number, current
-
-
-def _tokens(line: str) -> Iterator[Token]:
-    i, pieces = 0, list[_Piece]()
-    while i < len(line):
-        c = line[i]
-        if c in " \t\n":
-            if pieces:
-                yield tuple(pieces)
-            pieces = []
-            i += 1
-        elif c == "#" and not pieces:
-            end = line.find("\n", i)
-            i = len(line) if end < 0 else end
-        elif c == "$" and line[i + 1 : i + 2] == "'":
-            text, i = _ansi_quoted(line, i + 1)
-            pieces.append(_Piece(text, "'"))
-        elif c in "'\"":
-            text, i = _quoted(line, i)
-            pieces.append(_Piece(text, c))
-        elif c == "\\" and i + 1 < len(line):
-            pieces.append(_Piece(line[i + 1], "'"))
-            i += 2
-        elif (end := end_of(line, i)) > i:
-            pieces.append(_Piece(line[i:end], ""))
-            i = end
-        elif operator := next((o for o in _OPERATORS if line.startswith(o, i)), None):
-            # "2>file": the number belongs to the redirection. NAME=( opens an array.
-            if operator == "(" and pieces and pieces[-1].text.endswith("="):
-                close = line.find(")", i)
-                close = len(line) if close < 0 else close
-                pieces.append(_Piece(line[i : close + 1], ""))
-                i = close + 1
-                continue
-            if pieces and not (operator[0] in "<>" and "".join(p.text for p in pieces).isdigit()):
-                yield tuple(pieces)
-            pieces = []
-            yield operator
-            i += len(operator)
-        else:
-            start = i
-            while i < len(line) and line[i] not in " \t\n'\"\\;|&<>()`$":
-                i += 1
-            i = max(i, start + 1)
-            pieces.append(_Piece(line[start:i], ""))
-    if pieces:
-        yield tuple(pieces)
-
-
-def _quoted(line: str, start: int) -> tuple[str, int]:
-    quote, text, i = line[start], "", start + 1
-    while i < len(line) and line[i] != quote:
-        if quote == '"' and line[i] == "\\" and line[i + 1 : i + 2] in ('"', "\\", "$", "`"):
-            text += "\\$" if line[i + 1] == "$" else line[i + 1]
-            i += 2
-            continue
-        end = end_of(line, i) if quote == '"' else i
-        text += line[i : max(end, i + 1)]
-        i = max(end, i + 1)
-    return text, i + 1
-
-
-def _ansi_quoted(line: str, start: int) -> tuple[str, int]:
-    """$'...': a single-quoted string with escapes."""
-    found = re.compile(r"'((?:[^'\\]|\\.)*)'?", re.S).match(line, start)
-    assert found is not None
-    escapes = {"n": "\n", "t": "\t"}
-    return re.sub(r"\\(.)", lambda e: escapes.get(e[1], e[1]), found[1]), found.end()
-
-
 class _Reader:
     """Follows variables through a script."""
 
@@ -187,7 +74,7 @@ class _Reader:
         self._folder: str | None = None
 
     def read(self, lines: list[Line]) -> None:
-        for line, tokens in _commands(lines):
+        for line, tokens in commands(lines):
             self.command(line, tokens)
 
     def note(self, text: str) -> None:
@@ -200,7 +87,7 @@ class _Reader:
         skip = False
         for token in tokens:
             if isinstance(token, str):
-                skip = token in _REDIRECTIONS
+                skip = token in REDIRECTIONS
                 continue
             if skip:
                 skip = False  # the target of a redirection
@@ -230,15 +117,15 @@ class _Reader:
             )
 
     def _assign(
-        self, found: re.Match[str], token: tuple[_Piece, ...], into: dict[str, str], line: int
+        self, found: re.Match[str], token: tuple[Piece, ...], into: dict[str, str], line: int
     ) -> None:
         name, appending, rest = found.groups()
         if rest.startswith("(") or (not rest and len(token) > 1 and token[1].text.startswith("(")):
             inner = (rest or token[1].text).strip()[1:].removesuffix(")")
-            items = [w for t in _tokens(inner) if not isinstance(t, str) for w in self._expand(t, line)]
+            items = [w for t in tokens_of(inner) if not isinstance(t, str) for w in self._expand(t, line)]
             self._arrays[name] = (self._arrays.get(name, []) if appending else []) + items
             return
-        value = "".join(self._expand_for(name, (_Piece(rest, '"'), *token[1:]), line))
+        value = "".join(self._expand_for(name, (Piece(rest, '"'), *token[1:]), line))
         into[name] = (self._variables.get(name, "") if appending else "") + value
 
     def _builtin(self, words: list[str], assignments: dict[str, str], line: int) -> bool:
@@ -277,7 +164,7 @@ class _Reader:
                 return False
         return True
 
-    def _expand_for(self, name: str, token: tuple[_Piece, ...], line: int) -> list[str]:
+    def _expand_for(self, name: str, token: tuple[Piece, ...], line: int) -> list[str]:
         """What a variable is set to; its own earlier value stays open where it is a list to prolong."""
         is_open = name in _PROLONGED and name not in self._variables
         if is_open:
@@ -289,7 +176,7 @@ class _Reader:
                 self.note(f"line {line}: ${name} is the one that the workflow is started with ({_BEFORE})")
         return words
 
-    def _expand(self, token: tuple[_Piece, ...], line: int, split: bool = True) -> list[str]:
+    def _expand(self, token: tuple[Piece, ...], line: int, split: bool = True) -> list[str]:
         """A word's expansions: none, one, or several where an unquoted variable holds blanks."""
         words: list[str] = [""]
         quoted = False
@@ -320,7 +207,7 @@ class _Reader:
         return expanded(text, self._variables, lambda note: self.note(f"line {line}: {note}"))
 
 
-def _control(token: tuple[_Piece, ...]) -> str | None:
+def _control(token: tuple[Piece, ...]) -> str | None:
     """The word of the shell's own grammar that this is, or None."""
     word = token[0].text
     return word if len(token) == 1 and not token[0].quote and word in _CONTROL | _CONTROL_END else None
