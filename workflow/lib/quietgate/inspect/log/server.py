@@ -130,7 +130,7 @@ class Server:
                     self._ready_at = stamp(line)[:2]
         if b"etract" in blob:
             for _, line in rest:
-                if (found := _RETRACTED.search(line)) and not of_users(line[: found.start()]):
+                if _RETRACTED.search(line):
                     self._retraction(line)
         if b"sglang" in blob:
             for version in _NCCL.findall(blob):
@@ -154,6 +154,8 @@ class Server:
             self._began = stamp(line)[:2]
 
     def _retraction(self, line: bytes) -> None:
+        if of_users(line.partition(b"etract")[0]):
+            return
         # Every rank of a data rank reports the same events.
         ranks = stamp(line)[2]
         event = ranks.get("DP"), message(line)
