@@ -62,7 +62,7 @@ def prove(subject: Subject) -> Proof:
     }
     verdict, why = conclude(variables, bypass.reason(subject, said, evidence["decode_bytes"]), said)
     heard = len({process for file in said["files"] for process in file["processes"]})
-    silent = f"only {heard} of {plan.ranks} ranks left an NCCL log" if heard < plan.ranks else None
+    silent = f"only {heard} of {plan.ranks} ranks left an NCCL log" if 0 < heard < plan.ranks else None
     if silent and verdict == "confirmed":
         why = "; ".join([silent, *_remarks(variables)])
     evidence.update(profile_verdict=verdict, why=why)
