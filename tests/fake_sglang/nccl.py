@@ -6,6 +6,10 @@ import socket
 from pathlib import Path
 
 VERSION = "2.30.7+cuda13.0"
+ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
+PROTOCOLS = ("LL", "LL128", "Simple")
+# A level given as a number is of an old numbering, and is logged by its name.
+LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 # Read at communicator creation, in this order, with the form NCCL's source gives each line.
 TEXT = ("NCCL_P2P_LEVEL", "NCCL_PROTO", "NCCL_ALGO")
 NUMERIC = (
@@ -40,11 +44,12 @@ def lines(environ: dict[str, str], rank: int, ranks: int, pid: int) -> list[str]
     )
     out = [f"NCCL version {VERSION}", f"{init} - Init START"]
     out += [f"{n} set by environment to {environ[n]}." for n in NUMERIC if n in environ]
-    out += [f"{n} set by environment to {environ[n]}" for n in TEXT if n in environ]
+    named = {"NCCL_P2P_LEVEL": lambda v: LEVELS[min(int(v), 5)] if v.isdigit() else v}
+    out += [f"{n} set by environment to {named.get(n, str)(environ[n])}" for n in TEXT if n in environ]
     chosen_proto = environ.get("NCCL_PROTO", "").upper() or "LL"
     chosen_algo = environ.get("NCCL_ALGO", "").upper() or "RING"
     if rank == 0 and ("NCCL_PROTO" in environ or "NCCL_ALGO" in environ):
-        out.append("Enabled NCCL Func/Proto/Algo Matrix:")
+        out.append("Enabled NCCL Func/Proto/Algo Matrix:\n" + matrix(environ))
     next_rank = (rank + 1) % ranks
     out += [
         f"Channel {c:02d}/0 : {rank}[{rank}] -> {next_rank}[{next_rank}] via {p2p}" for c in range(channels)
@@ -56,11 +61,32 @@ def lines(environ: dict[str, str], rank: int, ranks: int, pid: int) -> list[str]
     ]
     if rank == 0 and "TUNING" in environ.get("NCCL_DEBUG_SUBSYS", ""):
         out += [
-            f"AllReduce: {size} Bytes -> Algo {chosen_algo} proto {chosen_proto}"
-            f" channel{{Lo..Hi}}={{0..{hi}}}"
-            for size, hi in ((14336, 0), (43008, 0), (86016, 1))
+            f"AllReduce: {size} Bytes -> Algo {chosen_algo} proto {proto} channel{{Lo..Hi}}={{0..{hi}}}"
+            for size, proto, hi in (
+                (4, chosen_proto, 0),
+                (14336, chosen_proto, 0),
+                (43008, chosen_proto, 0),
+                (86016, environ.get("NCCL_PROTO", "").upper() or "SIMPLE", 1),
+            )
         ]
+        out.append(
+            f"AllGather: 14336 Bytes -> Algo {chosen_algo} proto {chosen_proto} channel{{Lo..Hi}}={{0..0}}"
+        )
     return [here + line for line in out]
+
+
+def matrix(environ: dict[str, str]) -> str:
+    """The table of what NCCL_PROTO and NCCL_ALGO leave enabled, without NCCL's prefix as in its log."""
+
+    def marks(names: tuple[str, ...], variable: str) -> str:
+        wanted = environ.get(variable, "").upper()
+        return "".join(f"{int(not wanted or name.upper() == wanted):10d}" for name in names)
+
+    protocols, algorithms = (f"{name:>10}" for name in PROTOCOLS), (f"{name:>15}" for name in ALGORITHMS)
+    rows = [f"     Function |{''.join(protocols)}   |{''.join(algorithms)}"]
+    for function in ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"):
+        rows.append(f"{function:>13} |{marks(PROTOCOLS, 'NCCL_PROTO')}   |{marks(ALGORITHMS, 'NCCL_ALGO')}")
+    return "\n".join(rows)
 
 
 def write(environ: dict[str, str], rank: int, ranks: int, pid: int) -> None:

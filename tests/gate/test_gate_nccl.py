@@ -77,6 +77,13 @@ def test_profiles_that_are_not_exercised() -> None:
         ("NCCL_BUFFSIZE", "16777216", "4194304", False),
         ("NCCL_PROTO", "LL", "ll", False),
         ("NCCL_ALGO", "Ring", "Ring", True),
+        # A level given as a number is logged by its name.
+        ("NCCL_P2P_LEVEL", "4", "SYS", True),
+        ("NCCL_P2P_LEVEL", "1", "PIX", True),
+        ("NCCL_P2P_LEVEL", "9", "SYS", True),
+        ("NCCL_P2P_LEVEL", "2", "SYS", False),
+        ("NCCL_NET_GDR_LEVEL", "PHB", "PHB", True),
+        ("NCCL_P2P_DISABLE", "1", "1", True),
     ],
 )
 def test_values_as_nccl_prints_them(name: str, asked: str, logged: str, same: bool) -> None:
@@ -181,12 +188,23 @@ def test_unknown_sizes_ask_for_all_to_be_alike() -> None:
         record("2-default", [choice(512), choice(1 << 22, "SIMPLE")], decode_bytes=None),
         record("2-ll-ring", [choice(512), choice(1 << 22, "LL")], decode_bytes=None),
     ]
-    assert compare_profiles(gates, CELLS)[0]["same"] is False
+    (found,) = compare_profiles(gates, CELLS)
+    assert found["same"] is None  # the large one may be a prefill's
+    assert "4194304 bytes" in found["why"]
+    assert "on decode:" not in found["statement"]
+    alike = [record(c, [choice(512), choice(1 << 22)], decode_bytes=None) for c in ("2-default", "2-ll-ring")]
+    assert compare_profiles(alike, CELLS)[0]["same"] is True
     none = [record("2-default", []), record("2-ll-ring", [choice(512)])]
     assert compare_profiles(none, CELLS)[0]["same"] is None
 
 
-PROFILE = {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring", "NCCL_MAX_NCHANNELS": "16"}
+PROFILE = {
+    "NCCL_PROTO": "LL",
+    "NCCL_ALGO": "Ring",
+    "NCCL_MAX_NCHANNELS": "16",
+    "NCCL_P2P_LEVEL": "4",
+    "NCCL_CUMEM_ENABLE": "1",
+}
 
 
 def nccl_stage(stages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -211,9 +229,75 @@ def test_two_ranks_confirm_their_profile(gated: Callable[..., Any]) -> None:
     assert {v["name"] for v in found["variables"]} == set(PROFILE)
     assert found["choices"]
     assert found["versions"] == ["2.30.7+cuda13.0"]
+    assert found["transports"] == {"P2P/CUMEM": 32}
+    assert found["enabled"]["AllReduce"] == {"protocols": ["LL"], "algorithms": ["Ring"]}
+    assert found["init_complete_count"] == 2
+    assert nccl_stage(stages)["why"] is None
     environment = stages[4]["evidence"]["ranks"]
     assert [r["place"] for r in environment] == [{"TP": 0}, {"TP": 1}]
-    assert environment[0]["added_by_sglang"]["NCCL_CUMEM_ENABLE"] == "0"
+    assert environment[0]["added_by_sglang"]["NCCL_NVLS_ENABLE"] == "0"
+    assert "NCCL_CUMEM_ENABLE" not in environment[0]["added_by_sglang"]
+    graphs = next(s for s in stages if s["name"] == "cuda_graphs")["evidence"]
+    assert (graphs["draft_graph"], graphs["without_graph"]) == ("captured", 0)
+    assert "target verify" in graphs["captured"]
+
+
+@pytest.mark.process
+def test_two_ranks_that_write_to_one_log_are_told_apart(gated: Callable[..., Any]) -> None:
+    live, plan = gated(0, flags="--tp-size 2", ranks=2, env=PROFILE, profile_set=PROFILE)
+    lines = [
+        f"h:{rank}:{rank} [{rank}] NCCL INFO {text}\n"
+        for rank, proto in ((0, "LL"), (1, "Simple"))
+        for text in (
+            f"ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev {rank} - Init START",
+            f"NCCL_PROTO set by environment to {proto}",
+            f"ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev {rank} - Init COMPLETE",
+        )
+    ]
+    (live.instance_dir / "nccl.h.1.log").write_text("".join(lines))
+    found = nccl_stage(gate.run(live, plan)[0])
+    assert found["evidence"]["failure_class"] == "nccl_profile"
+    assert "asked for LL, some rank's NCCL says Simple" in found["why"]
+
+
+@pytest.mark.process
+def test_a_rank_without_a_log_is_no_confirmation_by_every_rank(gated: Callable[..., Any]) -> None:
+    flags = "--tp-size 2 --disable-custom-all-reduce"
+    wanted = {"NCCL_PROTO": "LL"}
+    live, plan = gated(0, flags=flags, ranks=2, env=wanted, profile_set=wanted)
+    (live.instance_dir / "nccl.h.1.log").write_text(
+        "h:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 - Init START\n"
+        "h:1:1 [0] NCCL INFO NCCL_PROTO set by environment to LL\n"
+        "h:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 2 cudaDev 0 - Init COMPLETE\n"
+    )
+    found = nccl_stage(gate.run(live, plan)[0])
+    assert found["evidence"]["profile_verdict"] == "confirmed"
+    assert found["why"] == "only 1 of 2 ranks left an NCCL log"
+
+
+@pytest.mark.process
+def test_a_tuned_profile_that_nccl_serves_as_its_default(gated: Callable[..., Any], tmp_path: Path) -> None:
+    # Two ranks on NVLink: NCCL's own choice for decode is RING LL on one channel, tuned or not.
+    (tmp_path / "config.json").write_text('{"hidden_size": 7168, "torch_dtype": "bfloat16"}')
+    gates = []
+    for name, profile in (("default", {"NCCL_CUMEM_ENABLE": "1"}), ("ll-ring", PROFILE)):
+        live, plan = gated(
+            2,
+            flags=f"--tp-size 2 --fake-nccl --disable-custom-all-reduce --model-path {tmp_path}",
+            env=profile,
+            ranks=2,
+            profile=name,
+            profile_set=profile,
+            draft_tokens=3,
+        )
+        stages, _ = gate.run(live, plan)
+        assert nccl_stage(stages)["evidence"]["decode_bytes"] == 43008
+        gates.append({"cell": f"2-{name}", "stages": stages})
+        for log in live.instance_dir.glob("nccl.*.log"):
+            log.unlink()
+    (found,) = compare_profiles(gates, CELLS)
+    assert found["same"] is True  # the prefill's larger message, which they serve differently, apart
+    assert "cannot differ on decode: NCCL serves every collective" in found["statement"]
 
 
 @pytest.mark.process

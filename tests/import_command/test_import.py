@@ -273,3 +273,205 @@ def test_broken_continuations(tmp_path):
 def test_no_launch_in_it(tmp_path, text):
     with pytest.raises(BadInput, match="no SGLang launch"):
         load(tmp_path, text)
+
+
+def variables(config: dict) -> dict:
+    return {**config["server"].get("env", {}), **config["nccl_profiles"]["imported"]["set"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pgrep -f sglang.launch_server && exit 1",
+        "pkill -9 -f sglang.launch_server",
+        "ps aux | grep sglang.launch_server | xargs kill",
+        "echo python -m sglang.launch_server --model-path wrong",
+        "python -m sglang.launch_server --help",
+        "python -m sglang.bench_serving --backend sglang",
+        "cat > other.sh <<'EOF'\npython -m sglang.launch_server --model-path wrong\nEOF",
+    ],
+)
+def test_what_only_names_a_server_starts_none(tmp_path, text):
+    config, _ = load(tmp_path, f"{text}\nNCCL_PROTO=LL {SERVE} --tp 2\n")
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2}
+    assert (config["server"]["python"], config["server"]["entry"]) == (
+        "python",
+        ["-m", "sglang.launch_server"],
+    )
+    assert variables(config) == {"NCCL_PROTO": "LL"}
+
+
+def test_a_script_that_only_writes_another(tmp_path):
+    config, notes = load(tmp_path, f"sbatch <<EOF\n#!/bin/bash\n#SBATCH -N1\nsrun {SERVE} --tp $TP\nEOF\n")
+    assert config["server"]["args"] == {"model-path": "m", "tp": "$TP"}
+    assert any(note.startswith("line 4: $TP") for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("before", "set_variables"),
+    [
+        ("docker run -itd -eNCCL_PROTO=LL -v/a:/b -p80:80 --env=A=1 img", {"NCCL_PROTO": "LL", "A": 1}),
+        ("podman run -e=NCCL_PROTO=LL -P img", {"NCCL_PROTO": "LL"}),
+        ("docker compose run --rm -e NCCL_PROTO=LL service", {"NCCL_PROTO": "LL"}),
+        ("srun -N1 --export=ALL,NCCL_PROTO=LL --ntasks 1", {"NCCL_PROTO": "LL"}),
+        ("mpirun -np 1 -x NCCL_PROTO=LL --allow-run-as-root", {"NCCL_PROTO": "LL"}),
+        ("mpiexec -genv NCCL_PROTO LL -n 1", {"NCCL_PROTO": "LL"}),
+        ("kubectl exec -it pod -- env NCCL_PROTO=LL", {"NCCL_PROTO": "LL"}),
+        ("NCCL_PROTO=LL exec -a name", {"NCCL_PROTO": "LL"}),
+        ("ssh -p 22 user@node NCCL_PROTO=LL", {"NCCL_PROTO": "LL"}),
+    ],
+)
+def test_wrappers_that_hand_variables_on(tmp_path, before, set_variables):
+    config, _ = load(tmp_path, f"{before} {SERVE} --tp 2\n")
+    assert (config["server"]["python"], config["server"]["entry"]) == (
+        "python",
+        ["-m", "sglang.launch_server"],
+    )
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2}
+    assert variables(config) == set_variables
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"tmux new-session -d -s s 'NCCL_PROTO=LL {SERVE} --tp 2'",
+        f"screen -dmS s bash -c 'NCCL_PROTO=LL {SERVE} --tp 2'",
+        f'CMD="NCCL_PROTO=LL {SERVE} --tp 2"\neval $CMD',
+        f"if true; then export NCCL_PROTO=LL; fi\n{SERVE} --tp 2",
+        "user@gpu:~/x$ NCCL_PROTO=LL python -m sglang.launch_server \\\n> --model-path m \\\n> --tp 2\n",
+        "$ NCCL_PROTO=LL \\\n> python -m sglang.launch_server --model-path m --tp 2\n",
+        "NCCL_PROTO=LL python -m sglang.launch_server --model-path m \\  # the model\n  --tp 2\n",
+        "NCCL_PROTO=LL python -m sglang.launch_server --model-path m  # no backslash\n  --tp 2\n",
+        f"NCCL_PROTO=LL {SERVE} \\\n  --tp 2 \\\n  > server.log 2>&1 &\n",
+        f"Command: NCCL_PROTO=LL {SERVE} --tp 2",
+    ],
+)
+def test_the_ways_people_start_and_paste_it(tmp_path, text):
+    config, _ = load(tmp_path, text + "\n")
+    assert (config["server"]["python"], config["server"]["entry"]) == (
+        "python",
+        ["-m", "sglang.launch_server"],
+    )
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2}
+    assert variables(config) == {"NCCL_PROTO": "LL"}
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("$((16 * 1024 * 1024))", 16777216),
+        ("$((T / 2))", 4),
+        ("$(( (T + 1) % 4 ))", 1),
+        ("${M##*/}", "name.tar"),
+        ("${M%.tar}", "/models/name"),
+        ("${A:-${B:-fallback}}", "fallback"),
+        ('"${A:-"two words"}"', "two words"),
+        ("${T:+yes}", "yes"),
+        ("${A:=set} --again $A", "set"),
+        ("$'a\\tb'", "a\tb"),
+        ("${!T}", "${!T}"),
+        ("${unknown:+yes}", "${unknown:+yes}"),
+        ("$((unknown + 1))", "$((unknown + 1))"),
+        ("$(hostname)", "$(hostname)"),
+    ],
+)
+def test_expansions(tmp_path, word, value):
+    config, notes = load(tmp_path, f"T=8\nM=/models/name.tar\n{SERVE} --x {word}\n")
+    assert config["server"]["args"]["x"] == value
+    assert any(word in note for note in notes) == (word == value)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "PYTHONPATH=/x:$PYTHONPATH ",
+        "export PYTHONPATH=/x:${PYTHONPATH}\n",
+        "export PYTHONPATH=/x:${PYTHONPATH:-}\n",
+        'export PYTHONPATH="/x${PYTHONPATH:+:$PYTHONPATH}"\n',
+    ],
+)
+def test_a_list_that_is_prolonged_keeps_what_the_workflow_is_started_with(tmp_path, before):
+    config, notes = load(tmp_path, before + SERVE + "\n")
+    assert config["server"]["env"] == {"PYTHONPATH": "/x:{inherited}"}
+    assert notes == ["line 1: $PYTHONPATH is the one that the workflow is started with ({inherited})"]
+
+
+def test_values_that_are_there_but_not_known(tmp_path):
+    flags = "--speculative-algorithm EAGLE3 --speculative-draft-model-path d --speculative-eagle-topk 1"
+    flags += " --speculative-num-steps $S --speculative-num-draft-tokens $((S+1))"
+    text = f"{SERVE} {flags} --config c.yaml\n"
+    config, notes = load(tmp_path, text)
+    assert config["grid"]["steps"] == [3]
+    assert "--speculative-num-steps is $S, no number known here" in " ".join(notes)
+    assert "--speculative-num-draft-tokens is $((S+1)), no number known here" in " ".join(notes)
+    assert "not in the command" not in " ".join(notes)
+    assert any(note.startswith("--config c.yaml: what that file sets is not read") for note in notes)
+
+
+def test_what_a_sourced_file_sets_is_not_known(tmp_path):
+    _, notes = load(tmp_path, f"source .env\n{SERVE}\n")
+    assert notes == ["line 1: `source .env` is not run; add what it sets to server.env or the profile"]
+
+
+COMPOSE = """
+services:
+  server:
+    image: lmsysorg/sglang:v1
+    env_file: .env
+    environment:
+      NCCL_PROTO: LL
+      NCCL_DEBUG: ${NCCL_DEBUG:-INFO}
+    entrypoint: python -m sglang.launch_server
+    command: >
+      --model-path m
+      --tp 2
+"""
+COMPOSE_SHELL = """
+services:
+  server:
+    environment: ["NCCL_PROTO=LL", "NCCL_DEBUG=INFO", "HF_TOKEN"]
+    command: bash -c "python -m sglang.launch_server --model-path m --tp 2"
+"""
+POD = """
+kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+      - name: main
+        command: [python, -m, sglang.launch_server]
+        args: [--model-path, m, --tp, "2"]
+        env:
+        - {name: NCCL_PROTO, value: "LL"}
+        - {name: NCCL_DEBUG, value: INFO}
+        - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: a, key: b}}}
+"""
+POD_SHELL = """
+kind: Pod
+spec:
+  containers:
+  - command: [/bin/bash, -c]
+    args:
+    - |
+      export NCCL_PROTO=LL
+      python -m sglang.launch_server \\
+        --model-path m \\
+        --tp 2
+    env:
+    - name: NCCL_DEBUG
+      value: INFO
+"""
+
+
+@pytest.mark.parametrize("text", [COMPOSE, COMPOSE_SHELL, POD, POD_SHELL])
+def test_compose_files_and_manifests(tmp_path, text):
+    config, notes = load(tmp_path, text, "deploy.yaml")
+    assert (config["server"]["python"], config["server"]["entry"]) == (
+        "python",
+        ["-m", "sglang.launch_server"],
+    )
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2}
+    assert variables(config) == {"NCCL_PROTO": "LL", "NCCL_DEBUG": "INFO"}
+    assert any("container" in note for note in notes)
+    assert any("HF_TOKEN" in note for note in notes) == ("HF_TOKEN" in text)
+    assert any("env_file: .env" in note for note in notes) == ("env_file" in text)

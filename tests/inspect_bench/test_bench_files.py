@@ -242,3 +242,106 @@ def test_a_damaged_file_is_read_or_refused(tmp_path, data):
     with_what = data.draw(st.text(alphabet='0{}[]":,=inf \n\x00é', max_size=6))
     with contextlib.suppress(BadInput):
         read(tmp_path, text[:start] + with_what + text[start + length :])
+
+
+def test_a_value_that_the_files_end_cuts_is_none(tmp_path):
+    cut = BLOCK[: BLOCK.index("640.00") + 2]
+    assert one(tmp_path, cut)["output_tokens_per_s"] is None
+    assert one(tmp_path, BLOCK[: BLOCK.index("640.00") + 10])["output_tokens_per_s"] == 640.0  # padded: whole
+    assert one(tmp_path, BLOCK.rstrip("\n"))["plausible"]
+
+
+def test_latencies_of_no_request_are_none_and_not_zero(tmp_path):
+    text = BLOCK
+    for old, new in (
+        ("64        \n", "0         \n"),
+        ("640.00", "0.00"),
+        ("90.00", "0.00"),
+        ("2400.00", "nan"),
+    ):
+        text = text.replace(old, new)
+    result = one(tmp_path, text)
+    assert result["completed"] == 0
+    assert {k: v for k, v in result.items() if k.endswith("_ms") and v is not None} == {}
+    assert not result["plausible"]
+    assert "no request succeeded" in result["problems"]
+    assert not any("TTFT of 0.00" in problem for problem in result["problems"])
+
+
+EVALSCOPE = {
+    "Time taken for tests (s)": 10.0,
+    "Number of concurrency": 2,
+    "Total requests": 20,
+    "Succeed requests": 20,
+    "Failed requests": 0,
+    "Output token throughput (tok/s)": 200.0,
+    "Total token throughput (tok/s)": 300.0,
+    "Request throughput (req/s)": 2.0,
+    "Average latency (s)": 1.0,
+    "Average time to first token (s)": 0.05,
+    "Average time per output token (s)": 0.005,
+}
+GENAI_BENCH = {
+    "aggregated_metrics": {
+        "scenario": "D(100,1000)",
+        "num_concurrency": 2,
+        "iteration_type": "num_concurrency",
+        "run_duration": 10.0,
+        "mean_output_throughput_tokens_per_s": 200.0,
+        "mean_total_tokens_throughput_tokens_per_s": 300.0,
+        "requests_per_second": 2.0,
+        "num_error_requests": 0,
+        "num_completed_requests": 20,
+        "num_requests": 20,
+        "stats": {
+            "ttft": {"mean": 0.05, "p50": 0.04},
+            "tpot": {"mean": 0.005},
+            "e2e_latency": {"mean": 1.0, "p50": None},
+        },
+    },
+    "individual_request_metrics": [],
+}
+
+
+@pytest.mark.parametrize("summary", [EVALSCOPE, GENAI_BENCH], ids=["evalscope", "genai-bench"])
+def test_other_load_generators(tmp_path, summary):
+    result = one(tmp_path, json.dumps(summary, indent=1), "summary.json")
+    assert result["plausible"], result["problems"]
+    assert (result["completed"], result["requested"], result["failed"]) == (20, 20, 0)
+    assert (result["output_tokens_per_s"], result["total_tokens_per_s"]) == (200.0, 300.0)
+    assert (result["max_concurrency"], result["duration_s"], result["requests_per_s"]) == (2, 10.0, 2.0)
+    assert result["mean_ttft_ms"] == pytest.approx(50.0)
+    assert result["mean_e2e_latency_ms"] == pytest.approx(1000.0)
+    assert result["accept_length"] is None
+
+
+NO_EVALSCOPE = EVALSCOPE | {
+    "Succeed requests": 0,
+    "Failed requests": 20,
+    "Output token throughput (tok/s)": -1,
+    "Average latency (s)": 0,
+}
+NO_GENAI_BENCH = {
+    "aggregated_metrics": {
+        "num_completed_requests": 0,
+        "num_error_requests": 20,
+        "num_requests": 20,
+        "run_duration": 10.0,
+        "mean_output_throughput_tokens_per_s": 0.0,
+        "stats": {"e2e_latency": {"mean": None}},
+    }
+}
+
+
+@pytest.mark.parametrize("summary", [NO_EVALSCOPE, NO_GENAI_BENCH], ids=["evalscope", "genai-bench"])
+def test_other_load_generators_without_a_success(tmp_path, summary):
+    result = one(tmp_path, json.dumps(summary), "summary.json")
+    assert not result["plausible"]
+    assert "no request succeeded" in result["problems"]
+    assert result["output_tokens_per_s"] in (None, 0.0)
+    assert result.get("mean_e2e_latency_ms") is None
+
+
+def test_vllms_acceptance(tmp_path):
+    record = {"completed": 1, "duration": 1.0, "output_throughput": 5.0, "spec_decode_acceptance_length": 2.1}
+    assert one(tmp_path, json.dumps(record), "r.json")["accept_length"] == 2.1

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - log lines stand as servers write them
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -319,3 +320,111 @@ def test_the_exit_status_speaks_where_the_log_does_not(status, expected):
         classify(FRAMES + "torch.OutOfMemoryError: CUDA out of memory.", status).failure_class
         == "out_of_memory"
     )
+
+
+DIED = "RuntimeError: Rank 0 scheduler died during initialization (exit code: {}). If exit code is -9 (SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check."
+
+
+@pytest.mark.parametrize(
+    ("line", "failure_class"),
+    [
+        # A hint at what an exit code may mean is no evidence of it.
+        (DIED.format(-9), "killed"),
+        (DIED.format(1), "unknown"),
+        (DIED.format(-11), "segmentation_fault"),
+        ("kernel: Memory cgroup out of memory: Killed process 12 (python3)", "out_of_memory"),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.0.", "out_of_memory"),
+        ("slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-29T10:00:00 ***", "killed"),
+        (
+            "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
+            "out_of_memory",
+        ),
+        ("RuntimeError: CUDA error: uncorrectable NVLink error detected", "hardware"),
+        (
+            "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
+            "unsupported",
+        ),
+        ("AssertionError: 40 is not divisible by 16", "unsupported"),
+        ("ValueError: SWA pool (10 tokens) cannot hold even one request", "kv_pool_exhausted"),
+        (
+            "safetensors_rust.SafetensorError: Error while deserializing header: InvalidHeader",
+            "missing_model",
+        ),
+        (
+            "RuntimeError: [../gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:4000",
+            "nccl_init",
+        ),
+        ("KeyError: 'model.layers.0.midlayer.weight'", "draft_mismatch"),
+    ],
+)
+def test_more_ways_to_die(line, failure_class):
+    found = classify(f"[2026-11-29 12:00:00] Load weight begin.\n{line}\n")
+    assert found is not None
+    assert found.failure_class == failure_class
+
+
+CRASH = (
+    "[2026-11-29 12:00:09 TP0] Scheduler hit an exception: Traceback (most recent call last):",
+    '  File "/x/scheduler.py", line 30, in run',
+    "    y = d[k]",
+    "KeyError: 'abc'",
+    "[2026-11-29 12:00:09] SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+)
+
+
+@pytest.mark.parametrize(
+    "shipper",
+    [
+        "[pod/sglang-0/main] ",
+        "[pod/sglang-0/main] 2026-11-29T12:00:00.123456789Z ",
+        "2026-11-29T12:00:00+0000 node1 python3[123]: ",
+        "[12345.678901] node1 python3[123]: ",
+        '2026-11-29T12:00:00Z {app="sglang", pod="a"} ',
+        "1740567600000 ",
+        "3: ",
+        "node17: ",
+        "\x1b[36m(raylet)\x1b[0m ",
+        "2026-11-29 12:00:00 [INFO] ",
+        "Nov 29 12:00:00 ",
+        "sglang.1.abcdef@node1    | ",
+        "sglang-0 main ",  # of no known form: told by what stands before the server's own stamp
+        "<14>1 whatever ",
+    ],
+)
+def test_the_reason_behind_any_shipper(shipper):
+    found = classify("\n".join(shipper + line for line in CRASH))
+    assert found is not None
+    assert (found.failure_class, found.line, found.message) == ("unknown", 4, "KeyError: 'abc'")
+    assert found.location == "scheduler.py:30 run"
+
+
+@pytest.mark.parametrize("key", ["log", "message", "msg", "textPayload", "line", "body", "MESSAGE", "text"])
+def test_the_reason_inside_json(key):
+    lines = [json.dumps({"time": "t", key: line, "severity": "ERROR"}) for line in CRASH]
+    found = classify("\n".join(lines))
+    assert found is not None
+    assert (found.line, found.message, found.location) == (4, "KeyError: 'abc'", "scheduler.py:30 run")
+    whole = classify(json.dumps({key: "\n".join(CRASH[:4])}))
+    assert whole is not None
+    assert whole.message == "KeyError: 'abc'"
+    text = "Traceback (most recent call last):\n  File 'a.py'\nRuntimeError: CUDA error: out of memory\nCompile with"
+    memory = classify(json.dumps({key: text}))
+    assert memory is not None
+    assert memory.message == "RuntimeError: CUDA error: out of memory"
+
+
+def test_a_compilers_reason_stands_behind_the_source_it_quotes():
+    text = (
+        "triton.compiler.errors.CompilationError: at 12:4:\n    if a:\n    ^\n"
+        "AssertionError('initial value for `x` is of type fp16')\n"
+    )
+    found = classify(text)
+    assert found is not None
+    assert found.message.endswith("at 12:4: AssertionError('initial value for `x` is of type fp16')")
+
+
+def test_what_is_missing_tells_more_than_prose():
+    start = "h:1:1 [2] NCCL INFO ncclCommInitRank comm 0x1 rank 2 nranks 8 cudaDev 2 - Init START\n"
+    found = classify("NCCL hangs during initialization on my machine\n" + start)
+    assert found is not None
+    assert found.message == "NCCL: 1 communicator(s) began to initialise, 0 completed"

@@ -265,3 +265,78 @@ def test_a_large_log_in_little_memory(tmp_path):
     tracemalloc.stop()
     assert told["decode"]["lines"] == 60_000
     assert peak < 12 << 20
+
+
+QUOTED = "Decode batch, #running-req: 99, #token: 9, token usage: 0.99, accept len: 9.99, gen throughput (token/s): 99999.00, #queue-req: 0"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"[2026-11-29 12:03:00] Receive: obj=GenerateReqInput(rid='a', text='{QUOTED}')",
+        f"[2026-11-29 12:03:00] Finish: obj=GenerateReqInput(rid='a'), out={{'text': '[2026-11-29 11:00:00 TP0] {QUOTED}'}}",
+        f'[2026-11-29 12:03:00] {{"timestamp": "2026", "event": "request.received", "obj": {{"text": "{QUOTED}"}}}}',
+        '{"timestamp": "2026", "event": "request.finished", "out": {"text": "accept len: 9.99, torch.OutOfMemoryError: CUDA out of memory"}}',
+        f'[2026-11-29 12:03:00] A client said "{QUOTED}"',
+        "[2026-11-29 12:03:00] Receive: obj=X(text='KV cache pool is full. Retract requests. #retracted_reqs: 9')",
+    ],
+)
+def test_what_users_say_is_no_line_of_the_server(tmp_path, line):
+    lines = "".join(decode(50.0, clock=c) for c in clocks(5))
+    told = read(tmp_path, boot() + READY + lines + f"{line}\n" * 6 + lines)
+    assert (told["decode"]["lines"], told["decode"]["gen_throughput_max"]) == (10, 50.0)
+    assert told["decode"]["accept_lines"] == 0
+    assert (told["failure"], told["plausible"]) == (None, True)
+    assert told["retractions"]["events"] == 0
+
+
+def prefill(ranks: str, *, clock: str = "12:02:00", tokens: int = 100) -> str:
+    return (
+        f"[2026-11-29 {clock}{ranks}] Prefill batch, #new-seq: 1, #new-token: {tokens}, #cached-token: 10, "
+        "token usage: 0.01, #running-req: 0, #queue-req: 0, #pending-token: 0, cuda graph: False, "
+        "input throughput (token/s): 500.00\n"
+    )
+
+
+def test_prompt_tokens_that_pipeline_ranks_repeat_count_once(tmp_path):
+    ranks = [f" DP{d} PP{p} TP{d}" for d in range(2) for p in range(3)]
+    told = read(tmp_path, "".join(prefill(r, clock=c) for c in clocks(5) for r in ranks))["prefill"]
+    assert told["lines"] == 30
+    assert (told["new_tokens"], told["cached_tokens"]) == (5 * 2 * 100, 5 * 2 * 10)
+
+
+@pytest.mark.parametrize("cut", ["#new-token: 81", "#cached-token: 1", "#new-seq: 1"])
+def test_a_count_that_the_cut_ends_is_no_count(tmp_path, cut):
+    line = prefill(" TP0", tokens=8192)
+    told = read(tmp_path, line + line[: line.index(cut) + len(cut)])["prefill"]
+    assert told["new_tokens"] in (8192, 2 * 8192)
+    assert told["cached_tokens"] == 10
+
+
+def test_a_running_count_that_the_cut_ends_is_no_count(tmp_path):
+    line = decode(50.0, running=16)
+    cut = line[: line.index("#running-req: 1") + len("#running-req: 1")]
+    assert read(tmp_path, line + cut)["decode"]["running_mean"] == 16
+    assert read(tmp_path, line + (cut + "\n") * 8)["decode"]["running_mean"] == 16
+
+
+def test_retractions_are_counted_by_rank(tmp_path):
+    def full(clock: str, rank: str, ratio: str) -> str:
+        return f"[2026-11-29 {clock}{rank}] Decode out of memory happened. #retracted_reqs: 2, #new_token_ratio: {ratio}\n"
+
+    text = (
+        "# Decode out of memory happened, all night\n"
+        + full("12:00:00", " TP0", "0.1 -> 0.2")
+        + full("12:00:01", " TP1", "0.1 -> 0.2")  # the same event, a second later
+        + full("12:05:00", " TP0", "0.1 -> 0.2")  # and again
+        + full("12:06:00", " TP1", "0.3 -> 0.4")
+    )
+    assert read(tmp_path, text)["retractions"] == {"events": 3, "requests": 6}
+
+
+def test_servers_without_arguments_are_counted_by_their_ready_lines(tmp_path):
+    told = read(tmp_path, READY + decode(50.0) * 3 + READY + decode(100.0) * 3)
+    assert told["boots"] == 2
+    assert told["decode"]["server_throughput_mean"] is None
+    assert "2 servers became ready" in told["notes"][0]
+    assert read(tmp_path, boot() + READY + decode(50.0))["boots"] == 1

@@ -238,3 +238,68 @@ def test_profiles_that_differ_and_only_on_large_messages(tmp_path):
 def test_profiles_without_a_size_in_common(tmp_path):
     told = nccl.compare_choices(choices(tmp_path, LL.format(1)), choices(tmp_path))
     assert told["same"] is None
+
+
+@pytest.mark.parametrize("key", ["log", "message", "textPayload"])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_lines_in_a_shippers_json(tmp_path, key, separators):
+    variables = ("NCCL_PROTO set by environment to LL", "NCCL_BUFFSIZE set by environment to 16777216.")
+    lines = [
+        json.dumps({key: line + "\n", "stream": "stdout"}, separators=separators)
+        for line in rank_log(0, variables).splitlines()
+    ]
+    told = read(tmp_path, "\n".join(lines))
+    assert told["set_by_environment"] == {"NCCL_PROTO": "LL", "NCCL_BUFFSIZE": "16777216"}
+    assert told["transports"] == {"P2P/CUMEM": 1}
+
+
+def test_a_value_with_blanks_and_words_in_somebodys_text(tmp_path):
+    told = read(
+        tmp_path,
+        "We saw NCCL_PROTO set by environment to Simple in the docs.\n"
+        + rank_log(0, ("NCCL_TOPO_FILE set by environment to /my topo/x.xml",))
+        + "NCCL_ALGO set by environment to Ring\n",
+    )
+    assert told["set_by_environment"] == {"NCCL_TOPO_FILE": "/my topo/x.xml", "NCCL_ALGO": "Ring"}
+
+
+@pytest.mark.parametrize(
+    ("last", "variables", "choices"),
+    [
+        ("NCCL_BUFFSIZE set by environment to 1677", {}, 0),
+        ("NCCL_BUFFSIZE set by environment to 16777216.", {"NCCL_BUFFSIZE": "16777216"}, 0),
+        ("AllReduce: 8 Bytes -> Algo RING proto LL", {}, 0),
+        ("AllReduce: 8 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..1", {}, 0),
+        ("AllReduce: 8 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..15}", {}, 1),
+    ],
+)
+def test_what_the_files_end_cuts_is_no_value(tmp_path, last, variables, choices):
+    told = read(tmp_path, rank_log() + f"node7:710:710 [0] NCCL INFO {last}")
+    assert told["set_by_environment"] == variables
+    assert len(told["choices"]) == choices
+
+
+def test_p2p_disable_has_no_dot(tmp_path):
+    told = read(tmp_path, rank_log(0, ("NCCL_P2P_DISABLE set by environment to 1",)))
+    assert told["set_by_environment"] == {"NCCL_P2P_DISABLE": "1"}
+
+
+def test_the_matrix_behind_a_shipper(tmp_path):
+    text = "".join(
+        f"2026-11-29T12:00:00.1Z stderr F {line}\n" for line in rank_log(more=(MATRIX,)).splitlines()
+    )
+    assert read(tmp_path, text)["enabled"] == {
+        "AllReduce": {"protocols": ["LL", "Simple"], "algorithms": ["Ring"]}
+    }
+
+
+def test_rccl_and_other_wordings(tmp_path):
+    told = read(
+        tmp_path,
+        "h:1:1 [0] NCCL INFO RCCL version : 2.22.3-HEAD:abc\n"
+        "h:1:1 [0] NCCL INFO ncclCommSplit comm 0x1 rank 0 nranks 4 cudaDev 0 parent 0x3 key 0- Init COMPLETE\n"
+        "h:1:1 [0] NCCL INFO Channel 01/0 : 8[0] -> 0[0] [receive] via NET/IBext_v8/3(2)/GDRDMA/Shared\n",
+    )
+    assert told["versions"] == ["2.22.3"]
+    assert told["init_complete_count"] == 1
+    assert told["transports"] == {"NET/IBext_v8/GDRDMA/Shared": 1}

@@ -212,3 +212,31 @@ def test_two_processes_read_the_same(tmp_path):
 def test_no_file_at_all():
     with pytest.raises(BadInput, match="no trace file"):
         ranks.read([])
+
+
+def test_a_merged_profile_is_read_rank_by_rank(tmp_path):
+    parts = [traces.cycles(4, reduce_us=(5.0, 7.0)), traces.cycles(4, reduce_us=(5.0, 7.0), late_us=2.0)]
+    alone = [
+        traces.write(tmp_path / f"p-TP-{r}.trace.json", traces.document(events, rank=r, world_size=2))
+        for r, events in enumerate(parts)
+    ]
+    merged = traces.document(
+        [event | {"pid": f"[TP0{r}] {event['pid']}"} for r, events in enumerate(parts) for event in events],
+        rank=0,
+        world_size=2,
+    )
+    for event in merged["traceEvents"]:
+        event["pid"] = event["pid"] if str(event["pid"]).startswith("[") else f"[TP00] {event['pid']}"
+    found = ranks.read([traces.write(tmp_path / "merged-p.trace.json", merged)])
+    apart = ranks.read(alone)
+    assert [r["rank"] for r in found["ranks"]] == [0, 1]
+    assert found["kernels"] == apart["kernels"]
+    assert found["spans"] == apart["spans"]
+    assert found["communication"]["transfer_ms"] == pytest.approx(apart["communication"]["transfer_ms"])
+
+
+def test_totals_with_communication_do_not_say_there_is_none(tmp_path):
+    totals = {"top": [["ncclDevKernel_AllReduce_Sum_f16_RING_LL(x)", 10.0], ["gemm", 30.0]]}
+    found = ranks.read([traces.write(tmp_path / "totals.json", totals)])["communication"]
+    assert found["share"] == pytest.approx(0.25)
+    assert found["why"] == "totals per kernel cannot tell transfer from waiting"

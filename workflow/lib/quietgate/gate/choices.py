@@ -99,9 +99,13 @@ def _compare(a: Mapping[str, Any], b: Mapping[str, Any], name_a: str, name_b: st
     elif same:
         why = f"NCCL serves every collective {sizes} alike ({_served(result['alike'])})"
         statement = f"{name_a} and {name_b} cannot differ on decode: {why}; a measured difference is noise"
+    elif largest is None:
+        # Prefill's messages are among these, and only the model's config.json tells how large decode's are.
+        same = None
+        why = f"{_difference(result)}; whether decode sends such messages is not known"
+        statement = f"{name_a} and {name_b} are served differently: {why}"
     else:
-        one = result["different"][0]
-        why = f"{one['bytes']} bytes: {_how(one['a'])} against {_how(one['b'])}"
+        why = _difference(result)
         statement = f"{name_a} and {name_b} differ on decode: {why}"
     return base | {
         "largest_bytes": largest,
@@ -110,6 +114,11 @@ def _compare(a: Mapping[str, Any], b: Mapping[str, Any], name_a: str, name_b: st
         "different": result["different"],
         "statement": statement,
     }
+
+
+def _difference(result: Mapping[str, Any]) -> str:
+    one = result["different"][0]
+    return f"{one['bytes']} bytes: {_how(one['a'])} against {_how(one['b'])}"
 
 
 def _served(alike: list[dict[str, Any]]) -> str:

@@ -18,7 +18,7 @@ from quietgate.gate import bypass
 from quietgate.gate.ranks import SGLANG_ADDS
 from quietgate.gate.stage import Evidence, NotApplicable, Proof, StageFailed, Subject
 from quietgate.inspect import nccl
-from quietgate.study.nccl_variables import TEXT, is_nccl, read_integer
+from quietgate.study.nccl_variables import TEXT, as_logged, is_nccl, read_integer
 
 _COST = (
     "lines at communicator start and one per planned collective; none on graph replay, one on rank 0 per "
@@ -50,6 +50,7 @@ def prove(subject: Subject) -> Proof:
     wanted, unset = asked(subject)
     logged = {f["file"]: f["set_by_environment"] for f in said["files"]}
     variables = judge(wanted, unset, logged, _added(subject))
+    _disagreements(variables, said["conflicting_values"])
     evidence: Evidence = {
         "profile": plan.profile,
         "variables": variables,
@@ -60,11 +61,16 @@ def prove(subject: Subject) -> Proof:
         **{name: said[name] for name in _KEPT},
     }
     verdict, why = conclude(variables, bypass.reason(subject, said, evidence["decode_bytes"]), said)
+    heard = len({process for file in said["files"] for process in file["processes"]})
+    silent = f"only {heard} of {plan.ranks} ranks left an NCCL log" if 0 < heard < plan.ranks else None
+    if silent and verdict == "confirmed":
+        why = "; ".join([silent, *_remarks(variables)])
     evidence.update(profile_verdict=verdict, why=why)
     lines = [f"{v['name']}: {v['why']}" for v in variables if v["verdict"] == "contradicted"]
     if verdict == "contradicted":
         raise StageFailed("nccl_profile", why, lines, evidence)
-    return Proof(evidence, None if verdict == "confirmed" and not _remarks(variables) else why)
+    plain = verdict == "confirmed" and not silent and not _remarks(variables)
+    return Proof(evidence, None if plain else why)
 
 
 _KEPT = (
@@ -136,10 +142,20 @@ def judge(
     return found
 
 
+def _disagreements(variables: list[Evidence], conflicts: Mapping[str, list[str]]) -> None:
+    """Contradict what only some ranks of one log confirm: where all of them write to standard output."""
+    for one in variables:
+        others = [v for v in conflicts.get(one["name"], ()) if not equal(one["name"], one["asked"] or "", v)]
+        if one["verdict"] == "confirmed" and one["asked"] is not None and others:
+            one.update(
+                verdict="contradicted", why=f"asked for {one['asked']}, some rank's NCCL says {others[0]}"
+            )
+
+
 def equal(name: str, asked: str, logged: str) -> bool:
     """Whether NCCL logged the value that was asked for; it prints numbers in decimal."""
     if name in TEXT:
-        return asked == logged
+        return as_logged(name, asked) == as_logged(name, logged)
     return read_integer(asked)[0] == read_integer(logged)[0]
 
 

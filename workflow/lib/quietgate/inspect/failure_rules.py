@@ -78,6 +78,7 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
         ROOT,
         [
             b"ncorrectable ECC",
+            b"ncorrectable NVLink",
             b"cudaErrorECCUncorrectable",
             b"fallen off the bus",
             b"NVRM: Xid",
@@ -94,6 +95,8 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
         [
             b"No space left for only one request",
             b"out of memory. Try to lower your batch",
+            b"cannot hold even one request",
+            b"leaves no room for the full KV pool",
             (b"KV cache", rb"Error.*(?:KV cache|kv_cache) (?:pool )?(?:is )?(?:exhausted|too small)\b"),
             (b"token_to_kv_pool", rb"Error.*token_to_kv_pool\w* (?:is )?(?:exhausted|too small)\b"),
         ],
@@ -123,12 +126,14 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
             b"cudaErrorMemoryAllocation",
             b"Failed to CUDA calloc",
             b"Failed to CUDA malloc",
-            b"Out of memory: Killed",
+            b"ut of memory: Killed",
             b"Cannot allocate memory",
             b"std::bad_alloc",
             b"OOMKilled",
             b"oom-kill",
-            b"OOM killer",
+            b"oom_kill event",
+            (b"OOM killer", rb"^(?!.*If exit code is).*OOM killer"),  # SGLang's hint at a dead rank
+            b"memory capacity is unbalanced",
         ],
     ),
     (
@@ -156,7 +161,11 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
         "draft_mismatch",
         ROOT,
         [
-            (b"KeyError", rb"KeyError: ['\"](?:model\.)?(?:midlayer|fc|d2t|t2d|hidden_norm|eagle\w*)\b"),
+            (
+                b"KeyError",
+                rb"KeyError: ['\"](?:model\.(?:layers\.\d+\.)?)?"
+                rb"(?:midlayer|fc|d2t|t2d|hidden_norm|eagle\w*)\b",
+            ),
             b"set_embed",
             b"hot_token_id",
             b"has no attribute 'set_eagle3_layers_to_capture'",
@@ -198,6 +207,7 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
             b"is not a local folder",
             b"not a valid model identifier",
             b"Cannot find any model weights",
+            b"SafetensorError",
             (b"Can't load", rb"Can't load (?:the )?(?:configuration|tokenizer|config)"),
             b"couldn't connect to 'https://huggingface",
             (b"does not appear to have a file named", rb"Error: .*a file named (?!generation_config)"),
@@ -274,6 +284,7 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
             b"DistBackendError",
             (b"TCPStore", rb"rror.*TCPStore.*(?:timed out|failed)"),
             (b"loo ", rb"rror.*[Gg]loo .*(?:timed? ?out|connectFullMesh failed)"),
+            (b"/gloo/", rb"rror: .*/gloo/.*(?:closed by peer|reset by peer|refused|timed? ?out)"),
         ],
     ),
     (
@@ -282,6 +293,7 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
         [
             b"no kernel image is available",
             b"CUDA driver version is insufficient",
+            b"driver on your system is too old",
             b"CompilationError",
             b"error: unrecognized arguments",
             (b"error: argument ", rb"error: argument -"),
@@ -294,6 +306,7 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
                 _RAISED + rb"(?:doesn't|does not|do not) support|" + _RAISED + rb"[Oo]nly supports?\b",
             ),
             (b"incompatible", _RAISED + rb"incompatible"),
+            (b"divisible by", _RAISED + rb"divisible by"),
         ],
     ),
     (
@@ -316,8 +329,9 @@ _TABLE: tuple[tuple[str, int, list[bytes | tuple[bytes, bytes]]], ...] = (
         CONSEQUENCE,
         [
             (b"Killed", rb"(?:^|\s)Killed\s*$|\bKilled\s+\S*python|Killed process"),
-            b"SIGKILL",
+            (b"SIGKILL", rb"^(?!.*If exit code is).*SIGKILL"),
             (b"exit code", rb"exit code:? (?:-9|137)\b"),
+            (b" CANCELLED AT ", rb"slurmstepd: error: \*\*\* (?:JOB|STEP) "),
             b"Received sigquit from a child",
             b"SIGQUIT received",
         ],

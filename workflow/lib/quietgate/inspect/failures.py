@@ -24,9 +24,9 @@ from quietgate.inspect.failure_rules import (
     Rule,
 )
 from quietgate.inspect.lines import Block, blocks, blocks_of_text
-from quietgate.inspect.prefixes import message
+from quietgate.inspect.prefixes import USERS_JSON, USERS_TEXT, message, shipper, unwrapped
 
-__all__ = ["CLASSES", "Failure", "Watch", "classify", "last_stage"]
+__all__ = ["CLASSES", "USERS_TEXT", "Failure", "Watch", "classify", "last_stage"]
 
 _EXCEPTION = re.compile(
     r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Interrupt|Exit|Refused))(?::|$)\s*(.*)"
@@ -38,9 +38,10 @@ _STAGE = re.compile(
     rb"|Application startup complete|Uvicorn running on|The server is fired up)"
 )
 _EXCEPTION_MARKS = (b"Error", b"xception", b"Timeout", b"Interrupt", b"Exit", b"Refused")
-# --log-requests writes what users said, which may be about anything.
-USERS_TEXT = b": obj="
 READY = "The server is fired up"
+# Triton names the place first, quotes the source, and gives the reason as the last line.
+_COMPILATION = re.compile(r"CompilationError: at \d+:\d+:$")
+_REASON = re.compile(rb"\w+(?:Error|Exception)\(.*\)")
 _QUOTED = ("raise ", "assert ", "return ", "except ", 'File "')
 _MOMENT = re.compile(rb"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 _KEEP = 80  # lines of context kept before a block, to find an exception's place in the source
@@ -89,6 +90,7 @@ class Watch:
     _tail: list[bytes] = field(default_factory=list)
     _moments: list[str] = field(default_factory=list)
     _newest_first: bool = False
+    _shipper: re.Pattern[bytes] | None = None
 
     def see(self, block: Block) -> None:
         """Take a block of a log."""
@@ -121,6 +123,8 @@ class Watch:
 
     def _line(self, number: int, texts: list[bytes], i: int) -> None:
         line = texts[i]
+        if USERS_JSON in line:
+            return
         if b"NCCL INFO" in line and (b"- Init " in line or b" COMPLETE" in line):
             self._nccl_init(number, line)
         if b"leaked" in line and b"resource_tracker" in line:
@@ -130,17 +134,18 @@ class Watch:
         rule = _rule_of(line)
         if rule is None and not any(mark in line for mark in _EXCEPTION_MARKS):
             return
-        text = message(line)
+        text = self._bare(line)
         if text.startswith(_QUOTED):
             return  # source code quoted by a traceback says what might happen, not what did
         if rule is not None:
             self._matched(rule, number, texts, i)
             return
-        if text.endswith("Traceback (most recent call last):"):
-            if "hit an exception" in text:
-                self._hit(text, number)
-            return
-        if found := _EXCEPTION.match(text):
+        found = _EXCEPTION.match(text)
+        if found is None and "hit an exception" in text:
+            self._hit(line, number)
+        # A structured shipper has a whole traceback in one line.
+        if found := found or _EXCEPTION.match(text.rpartition("\n")[2]):
+            text = found[0]
             place = self._place(texts, i)
             kind = found[1].rsplit(".", 1)[-1]
             failure_class = "unsupported" if kind in ("ImportError", "ModuleNotFoundError") else "unknown"
@@ -151,12 +156,16 @@ class Watch:
             if self._marker is not None:
                 self._after_marker = self._after_marker or failure
             self._first_generic = self._first_generic or failure
-        elif "hit an exception" in text:
-            self._hit(text, number)
 
-    def _hit(self, text: str, number: int) -> None:
+    def _bare(self, line: bytes) -> str:
+        """The line's message, without what this log's shipper writes before every line."""
+        found = self._shipper.match(line) if self._shipper else None
+        return message(line[found.end() :] if found else line)
+
+    def _hit(self, line: bytes, number: int) -> None:
         self.death = self.death or number
-        self._marker = self._marker or _told("unknown", text, number)
+        self._shipper = self._shipper or shipper(line)
+        self._marker = self._marker or _told("unknown", self._bare(line), number)
 
     def _nccl_init(self, number: int, line: bytes) -> None:
         if b"Init START" in line:
@@ -168,7 +177,12 @@ class Watch:
             self._init[0] = 0
 
     def _matched(self, rule: Rule, number: int, texts: list[bytes], i: int) -> None:
-        text = message(texts[i])[:_LONGEST_MESSAGE]
+        text = self._bare(texts[i])
+        text = next((part for part in text.split("\n") if rule.text.decode() in part), text).strip()
+        if _COMPILATION.search(text):
+            reason = next((line for line in texts[i + 1 : i + _KEEP] if _REASON.match(line.strip())), b"")
+            text = f"{text} {reason.decode('utf-8', 'replace')}".strip()
+        text = text[:_LONGEST_MESSAGE]
         if rule.failure_class == "stopped_by_us":
             self.stopped = self.stopped or _told(rule.failure_class, text, number)
             return
@@ -188,7 +202,7 @@ class Watch:
         before = texts[max(0, i - 12) : i] if i >= 12 else self._tail[i - 12 :] + texts[:i]
         nearest = [*reversed(before), *(texts[i + 1 : i + 12] if self._newest_first else ())]
         for line in nearest:
-            if found := _FRAME.search(line):
+            if found := _FRAME.search(unwrapped(line)):
                 file, number, function = (g.decode("utf-8", "replace") if g else "" for g in found.groups())
                 return f"{file.rsplit('/', 1)[-1]}:{number} {function}".rstrip()
         return None
@@ -215,12 +229,9 @@ class Watch:
             return symptom
         if generic is not None:
             return generic
+        # What is missing tells more than a consequence, or a word in prose.
         structural = None if exited else self._structural()
-        for rank in sorted(ranked):
-            if rank == CONSEQUENCE and structural is not None:
-                continue
-            return ranked[rank]
-        return structural
+        return structural or next((ranked[rank] for rank in sorted(ranked)), None)
 
     def _structural(self) -> Failure | None:
         """A hang shows by what is missing: something began, never ended, and nothing says why."""

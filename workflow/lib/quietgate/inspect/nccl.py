@@ -17,13 +17,18 @@ from quietgate.errors import BadInput
 from quietgate.inspect.failures import Watch
 from quietgate.inspect.lines import blocks
 from quietgate.inspect.nccl_choices import Choices, compare_choices
+from quietgate.inspect.prefixes import unwrapped
 
 __all__ = ["compare_choices", "read"]
 
-_VERSION = re.compile(rb"NCCL version (\d+\.\d+(?:\.\d+)*(?:\+[a-z]+[\d.]*\d)?)")
-_SET = re.compile(rb"\b((?:NCCL|RCCL)_[A-Z0-9_]+) set (?:by environment )?to (\S*)")
+_VERSION = re.compile(rb"\b[NR]CCL version :? ?(\d+\.\d+(?:\.\d+)*(?:\+[a-z]+[\d.]*\d)?)")
+_SET = re.compile(rb"\b((?:NCCL|RCCL)_[A-Z0-9_]+) set (?:by environment )?to (.*?)\s*$")
+# Without NCCL's own prefix the words may stand in anybody's text: only a line of nothing else counts.
+_BARE_SET = re.compile(rb"^\s*((?:NCCL|RCCL)_[A-Z0-9_]+) set by environment to (\S+)\s*$")
 _INTEGER_DOT = re.compile(rb"-?\d+\.")
-_INIT = re.compile(rb"\brank (\d+) n[rR]anks (\d+).* - Init (START|COMPLETE)")
+# A number that the file's end cuts: its dot is missing, or a choice's channels.
+_CUT = re.compile(rb" set by environment to -?\d+$| proto \w+$")
+_INIT = re.compile(rb"\brank (\d+) n[rR]anks (\d+).*- Init (START|COMPLETE)")
 _WHO = re.compile(rb"([\w.-]+):(\d+):\d+ \[(\d+)\] NCCL (?:INFO|WARN) ")
 _CHANNELS = re.compile(
     rb"(\d+) coll channels, (?:(\d+) collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p"
@@ -37,7 +42,8 @@ _INVALID = re.compile(
     rb"|NCCL_\w+ .*(?:ignored|invalid|unknown)"
 )
 _NO_PLUGIN = re.compile(r"(?i)could not find|no plugin|internal|failed|returned|cannot open")
-_MATRIX_ROW = re.compile(rb"^\s*(\w+) \|((?:\s+\d)+)\s*\|((?:\s+\d)+)\s*$")
+_DEVICE = re.compile(r"\d+(?:\(\d+\)|\[\d+\])?")
+_MATRIX_ROW = re.compile(rb"(?:^|\s)(\w+) \|((?:\s+\d)+)\s*\|((?:\s+\d)+)\s*$")
 _ALGORITHM_NAMES = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 _PROTOCOL_NAMES = ("LL", "LL128", "Simple")
 # Where the user left them unset, SGLang sets them before its ranks start.
@@ -121,8 +127,10 @@ def _read_one(path: Path) -> _File:
         found.watch.see(block)
         in_matrix = False
         for line in block.lines:
-            if b"NCCL " in line or b"NCCL_" in line:
-                _line(found, line)
+            if b"CCL " in line or b"CCL_" in line:
+                if line is block.lines[-1] and not block.data.endswith(b"\n") and _CUT.search(line):
+                    continue
+                _line(found, unwrapped(line))
                 in_matrix = b"Func/Proto/Algo Matrix" in line
             elif in_matrix or (b" | " in line and b"   " in line):
                 _matrix_row(found, line)
@@ -141,14 +149,14 @@ def _line(found: _File, line: bytes) -> None:
         return
     if b" via " in said and (via := _VIA.search(said)):
         # The device's number says nothing of the kind of transport.
-        parts = [p for p in via[1].decode("utf-8", "replace").split("/") if not p.isdigit()]
+        parts = [p for p in via[1].decode("utf-8", "replace").split("/") if not _DEVICE.fullmatch(p)]
         found.transports["/".join(parts)] += 1
         return
     for version in _VERSION.findall(line):
         if (text := version.decode()) not in found.versions:
             found.versions.append(text)
             found.lines += at < 0  # NCCL_DEBUG=VERSION prints this line alone, bare
-    for name, value in _SET.findall(line):
+    for name, value in (_SET if at >= 0 else _BARE_SET).findall(said):
         text = (value[:-1] if _INTEGER_DOT.fullmatch(value) else value).decode("utf-8", "replace")
         seen = found.variables.setdefault(name.decode(), [])
         if text not in seen:
@@ -181,7 +189,7 @@ def _channels(found: _File, said: bytes) -> None:
 
 
 def _matrix_row(found: _File, line: bytes) -> None:
-    row = _MATRIX_ROW.match(line)
+    row = _MATRIX_ROW.search(line)
     if row is None:
         return
     protocols, algorithms = (text.split() for text in row.groups()[1:])

@@ -36,6 +36,8 @@ class Choices:
         """Take one line's message; what is no choice, or a cut one, is skipped."""
         if found := _CHOICE.search(said):
             collective, size, algorithm, protocol, low, high = found.groups()
+            if high is None and b" channel{" in said:
+                return
             channels = int(high) - int(low) + 1 if high is not None else None
             key: Key = (
                 collective.decode() if collective else None,

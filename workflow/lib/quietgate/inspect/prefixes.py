@@ -12,20 +12,32 @@ _PEEL = re.compile(
           (?:std(?:err|out)\s+[FP]\s+)?(?:-\s+[A-Z]+\s+-\s+)?                            # kubelet, logging
     | (?:ERROR|INFO|WARNING|DEBUG|DEFAULT|NOTICE|CRITICAL)\s+(?=\d{4}-\d\d-\d\dT)       # cloud export
     | (?:ERROR|INFO|WARNING|DEBUG)\s+\d\d-\d\d\s\d\d:\d\d:\d\d\s+\S+:\d+\]\s             # vLLM style
-    | [A-Z][a-z]{2}\s+\d+\s\d\d:\d\d:\d\d\s+\S+\s+\S+\[\d+\]:\s                          # syslog, journal
+    | [A-Z][a-z]{2}\s+\d+\s\d\d:\d\d:\d\d\s+                                              # syslog, journal
+    | [\w.-]+\s[\w.@/-]+\[\d+\]:\s                                                        # host unit[pid]:
+    | \[\s*\d+\.\d+s?\]\s+                                                              # seconds since boot
     | \[\d{4}-\d\d-\d\d[T ][^\]\n]{8,60}\]\s*
     | \[\d\d:\d\d:\d\d[^\]\n]{0,40}\]\s*
+    | \[(?:DEBUG|INFO|WARN|WARNING|ERROR)\]\s+
+    | \[pod/[^\]\s]+\]\s                                                                # kubectl --prefix
+    | \{\w+=[^{}]*\}\s                                                                 # Loki's labels
+    | \d{13}\s                                                                        # milliseconds
     | \[rank\d+\]:\s?
     | \((?:\w[\w.]*\s+)?pid=\d+(?:,\s*ip=[^)]*)?\)\s?                                         # Ray actor
+    | \(raylet[^)]*\)\s
     | [\w.-]+\s>>\s                                                                      # host >>
-    | [\w.-]+\s+\|\s                                                                     # docker compose
+    | [\w.@-]+\s+\|\s                                                                    # docker compose
     | \[[\d,]+\]<std(?:err|out)>:                                                        # mpirun
-    | \d+:\s(?=\[)                                                                       # srun --label
+    | \d+:\s+                                                                            # srun --label
+    | (?!python|\w*(?:Error|Exception):)[A-Za-z]+[\w.-]*\d[\w.-]*:\s(?=\S)                 # host:
     | (?:INFO|WARNING|ERROR|CRITICAL):\s+
     )""",
     re.X,
 )
-_DOCKER = re.compile(rb'^\s*\{.*"(?:log|message|msg)":\s*"')
+_TEXT_KEYS = ("log", "message", "msg", "textPayload", "MESSAGE", "line", "body", "text")
+_WRAPPED = re.compile(rb'^\s*\{.*"(?:%b)":\s*"' % "|".join(_TEXT_KEYS).encode())
+# --log-requests writes what users said, which may be about anything: as text, or as JSON.
+USERS_TEXT = b": obj="
+USERS_JSON = b'"event": "request.'
 _RANKS = re.compile(rb"\b(DP|PP|ATTN_CP|MOE_DP|TP|EP|CP)(\d+)\b")
 _STAMP = re.compile(
     rb"\[(?:(\d{4}-\d\d-\d\d)[ T])?(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?((?:\s+[A-Z_]+\d+)*)\s*\]"
@@ -34,8 +46,7 @@ _STAMP = re.compile(
 
 def message(line: bytes) -> str:
     """The line as a person would quote it: shipper's wrapping, stamps and ranks taken off."""
-    if _DOCKER.match(line):
-        line = _unwrapped(line)
+    line = unwrapped(line)
     at = 0
     while found := _PEEL.match(line, at):
         if found.end() == at:
@@ -46,7 +57,7 @@ def message(line: bytes) -> str:
 
 def unwrapped(line: bytes) -> bytes:
     """The line without a JSON wrapping (docker's json-file, structured shippers), else as it is."""
-    return _unwrapped(line) if _DOCKER.match(line) else line
+    return _unwrapped(line) if _WRAPPED.match(line) else line
 
 
 def _unwrapped(line: bytes) -> bytes:
@@ -54,11 +65,27 @@ def _unwrapped(line: bytes) -> bytes:
         record = json.loads(line)
     except ValueError:
         return line
-    for key in ("log", "message", "msg"):
+    for key in _TEXT_KEYS:
         text = record.get(key) if isinstance(record, dict) else None
         if isinstance(text, str):
             return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).rstrip("\r\n").encode()
     return line
+
+
+def of_users(before: bytes) -> bool:
+    """Is what follows this part of a line something that the server quotes, and not its own words?"""
+    if USERS_TEXT in before or USERS_JSON in before:
+        return True
+    stamps = list(_STAMP.finditer(before))
+    quoting = before[stamps[-1].end() :] if stamps else before
+    return b"'" in quoting or b'"' in quoting
+
+
+def shipper(line: bytes) -> re.Pattern[bytes] | None:
+    """What a shipper wrote before the server's own stamp, as it may stand before lines without a stamp."""
+    stamps = [] if _WRAPPED.match(line) else list(_STAMP.finditer(line))
+    before = line[: stamps[-1].start()] if stamps else b""
+    return re.compile(rb"\d+".join(map(re.escape, re.split(rb"\d+", before)))) if before.strip() else None
 
 
 def stamp(prefix: bytes) -> tuple[str | None, float | None, dict[str, int]]:

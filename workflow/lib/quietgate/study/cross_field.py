@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from quietgate.study.command import interpreter
+from quietgate.study.command import device, interpreter
 from quietgate.study.flags import canonical
 from quietgate.study.nccl_variables import problems as variable_problems
 
@@ -37,6 +37,7 @@ def cross_field_problems(config: Config) -> list[str]:
         *_reference(config),
         *_in_grid(config, "timer_cost"),
         *_lengths(config),
+        *_graphs(config),
     ]
 
 
@@ -212,6 +213,23 @@ def _lengths(config: Config) -> Iterator[str]:
             f"benchmark.concurrency: {top} is more than server.args.max-running-requests {limit:g}; "
             "requests would queue and the numbers be those of the queue"
         )
+
+
+def _graphs(config: Config) -> Iterator[str]:
+    """A batch larger than any captured one is decoded without a CUDA graph: the gate would refuse it."""
+    args = {canonical(key): value for key, value in config["server"]["args"].items()}
+    if device(config) == "cpu" or args.get("disable_cuda_graph") or args.get("disable_decode_cuda_graph"):
+        return
+    top = max(config["benchmark"]["concurrency"])
+    for name in ("cuda_graph_max_bs", "cuda_graph_max_bs_decode", "cuda_graph_bs", "cuda_graph_bs_decode"):
+        given = args.get(name)
+        sizes = [n for n in (given if isinstance(given, list) else [given]) if isinstance(n, int)]
+        if sizes and top > max(sizes) and _axis_of(config, name)[0] is None:
+            flag = name.replace("_", "-")
+            yield (
+                f"benchmark.concurrency: {top} is more than server.args.{flag} {max(sizes)}; "
+                "larger batches are decoded without CUDA graphs, several times slower: raise that flag"
+            )
 
 
 def _number(args: dict[str, Any], argument: str) -> float | None:

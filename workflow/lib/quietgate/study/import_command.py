@@ -8,7 +8,7 @@ from typing import Any
 
 from quietgate.errors import BadInput
 from quietgate.inspect.lines import read_text
-from quietgate.study import shell_words
+from quietgate.study import container_specs, shell_words
 from quietgate.study.launch_wrappers import Launch, server_at, server_launches
 
 Config = dict[str, Any]
@@ -39,16 +39,28 @@ def import_command(path: Path) -> tuple[Config, list[str]]:
         BadInput: there is no SGLang launch in the file.
     """
     path = Path(path)
-    script = shell_words.read(read_text(path, "launch script"))
-    launches = [launch for command in script.commands for launch in server_launches(command)]
+    launches, notes = _launches(read_text(path, "launch script"))
     if not launches:
         raise BadInput(
             f"{path}: no SGLang launch in it (python -m sglang.launch_server ..., or sglang serve ...)"
         )
-    notes = list(script.notes)
     nodes = _nodes_of(launches, notes)
     config = _config(path, nodes, notes)
     return config, list(dict.fromkeys(notes))
+
+
+def _launches(text: str) -> tuple[list[Launch], list[str]]:
+    """The servers that a text starts, and what could not be known in it."""
+    if found := container_specs.launches(text):
+        return found, []
+    script = shell_words.read(text)
+    found = [launch for command in script.commands for launch in server_launches(command)]
+    # A script that only writes another one.
+    for line, body in script.heredocs if not found else ():
+        inner = shell_words.read(body, line)
+        found += [launch for command in inner.commands for launch in server_launches(command)]
+        script.notes += inner.notes
+    return found, script.notes
 
 
 def _nodes_of(launches: list[Launch], notes: list[str]) -> list[Launch]:
@@ -210,7 +222,13 @@ def _speculation(found: Config, others: Config, notes: list[str]) -> tuple[Confi
     section["algorithm"] = str(algorithm)
     if found.get("draft_model_path") is not None:
         section["draft_model_path"] = str(found["draft_model_path"])
-    if not isinstance(steps, int):
+    if steps is not None and not isinstance(steps, int):
+        notes.append(
+            f"--speculative-num-steps is {steps}, no number known here; grid.steps [3] is a guess, "
+            "write yours"
+        )
+        steps = 3
+    elif steps is None:
         notes.append(
             f"--speculative-algorithm {algorithm} without a number of steps: SGLang would choose steps, "
             "topk and draft tokens itself; grid.steps [3] is a guess, write yours"
@@ -225,7 +243,8 @@ def _speculation(found: Config, others: Config, notes: list[str]) -> tuple[Confi
             section[key] = value
         else:
             default = "1" if key == "topk" else "steps + 1"
-            notes.append(f"{flag} is not in the command; the config's default ({default}) is put in")
+            what = "not in the command" if value is None else f"{value}, no number known here"
+            notes.append(f"{flag} is {what}; the config's default ({default}) is put in")
     if others:
         section["args"] = others
     return section, steps
@@ -251,6 +270,11 @@ def _several_nodes(
 
 
 def _pitfalls(args: Config, notes: list[str]) -> None:
+    if "config" in args:
+        notes.append(
+            f"--config {args['config']}: what that file sets is not read here; write it in server.args, and "
+            "what it says of speculation in server.speculative and grid.steps"
+        )
     limit = args.get("cuda-graph-max-bs", args.get("cuda_graph_max_bs"))
     if isinstance(limit, int) and limit < 8:
         notes.append(

@@ -11,6 +11,7 @@ from quietgate.study import shell_words
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 # Wrappers that change nothing the server's command line shows.
 _TRANSPARENT = {"nohup", "exec", "setsid", "time", "stdbuf", "unbuffer", "command"}
+_WITH_VALUE = {"exec": {"-a"}, "time": {"-f", "-o"}, "stdbuf": {"-i", "-o", "-e"}}
 # Wrappers that are part of how the server runs: they stay in front of it.
 _KEPT = {
     "numactl",
@@ -36,6 +37,11 @@ _BARE = {
     "writable", "writable-tmpfs",
 }  # fmt: skip
 _BARE_SHORT = set("ditP")
+# Options of srun, mpirun and mpiexec that take the next word.
+_MPI_ENVIRONMENT = {"-x", "-genv", "-env"}
+_MULTIPLEXERS = {"tmux", "screen"}
+# They name a server, and start none.
+_TALK = {"echo", "printf", "alias", "trap", "which", "type", "man"}
 
 
 @dataclass
@@ -73,23 +79,29 @@ def server_launches(command: shell_words.Command) -> list[Launch]:
 
 def is_server(words: list[str]) -> bool:
     """Is this (the rest of) a command line that starts an SGLang server?"""
-    return server_at(words) is not None
+    return server_at(words) is not None and not {"-h", "--help"} & set(words)
 
 
 def server_at(words: list[str]) -> int | None:
     """Index of the word behind which the server's flags begin (launch_server, or serve), or None."""
+    python = False
     for i, word in enumerate(words):
-        if word == "sglang.launch_server" or word.endswith("/launch_server.py") or word == "launch_server.py":
+        name = PurePosixPath(word).name
+        if name == "launch_server.py" and (python or i == 0):
             return i
-        if PurePosixPath(word).name == "sglang" and words[i + 1 : i + 2] == ["serve"]:
+        if word == "sglang.launch_server" and python and words[i - 1] == "-m":
+            return i
+        if name == "sglang" and words[i + 1 : i + 2] == ["serve"]:
             return i + 1
         if word.startswith("--") and i:
             break
+        python |= name.startswith("python")
     return None
 
 
 def _unwrap(launch: Launch) -> list[Launch]:
     words = launch.words
+    left_out: list[str] = []
     while words:
         name = PurePosixPath(words[0]).name
         if found := _ASSIGNMENT.fullmatch(words[0]):
@@ -106,7 +118,7 @@ def _unwrap(launch: Launch) -> list[Launch]:
             )
             words = _after_options(words[1:], {"-k", "-s"})[1:]
         elif name in _TRANSPARENT:
-            words = _after_options(words[1:], set())
+            words = _after_options(words[1:], _WITH_VALUE.get(name, set()))
         elif name in _CONTAINERS:
             return _container(words, launch)
         elif name in _IMAGE_RUNNERS:
@@ -114,18 +126,38 @@ def _unwrap(launch: Launch) -> list[Launch]:
         elif name in ("srun", "mpirun", "mpiexec"):
             launch.notes.append(f"{name} and its options are left out: the workflow starts the server itself")
             at = next(
-                (i for i, w in enumerate(words) if i and _starts(words[i:]) and not w.startswith("-")), None
+                (i for i, w in enumerate(words) if i and _starts(words[i:]) and not w.startswith("-")),
+                len(words),
             )
-            words = words[at:] if at else []
+            _mpi_environment(words[1:at], launch)
+            words = words[at:]
+        elif name in ("kubectl", "oc") and "--" in words:
+            launch.notes.append(f"`{name}` is left out: run the workflow where the server ran")
+            words = words[words.index("--") + 1 :]
+        elif name in _MULTIPLEXERS:
+            started = [i for i, w in enumerate(words) if i and ("sglang" in w or _starts(words[i:]))]
+            words = words[started[0] :] if started else []
+            if words and " " in words[0]:
+                return _inner(["sh", "-c", words[0]], launch)
         elif name in _SHELLS and any(re.fullmatch(r"-\w*c", w) for w in words[1:3]):
             return _inner(words, launch)
         elif name == "ssh":
+            rest = _after_options(words[1:], {"-p", "-i", "-o", "-l", "-J", "-F"})
             launch.notes.append(
-                f"`{' '.join(words[:2])}` is left out: the workflow starts the server on its own machine"
+                f"`ssh {' '.join(rest[:1])}` is left out: the workflow starts the server on its own machine"
             )
-            return _inner(["sh", "-c", " ".join(words[2:])], launch)
-        else:
+            return _inner(["sh", "-c", " ".join(rest[1:])], launch)
+        elif name in _KEPT or name in ("sglang", "launch_server.py") or name.startswith("python"):
             break
+        elif name in _TALK or server_at(words) is None:
+            return []
+        else:
+            left_out.append(words[0])
+            words = words[1:]
+    if left_out:
+        launch.notes.append(
+            f"line {launch.line}: `{' '.join(left_out)}` before the server's program is left out"
+        )
     launch.words = words
     if words and PurePosixPath(words[0]).name in _KEPT and is_server(_past_kept(words)):
         return [launch]
@@ -182,10 +214,12 @@ def _container(words: list[str], launch: Launch) -> list[Launch]:
     rest = words[at + 1 :]
     entrypoint = None
     while rest and rest[0].startswith("-"):
-        option, equals, attached = rest[0].partition("=")
-        long = option.startswith("--")
-        name = option.lstrip("-")
-        bare = name in _BARE if long else set(name) <= _BARE_SHORT
+        if rest[0].startswith("--"):
+            name, equals, attached = rest[0][2:].partition("=")
+            bare = name in _BARE
+        else:
+            name, attached = _short(rest[0])
+            equals, bare = attached, not name
         value = attached if equals else "" if bare else (rest[1] if len(rest) > 1 else "")
         rest = rest[1:] if equals or bare else rest[2:]
         if name in ("e", "env"):
@@ -205,6 +239,29 @@ def _container(words: list[str], launch: Launch) -> list[Launch]:
     return _unwrap(launch)
 
 
+def _short(options: str) -> tuple[str, str]:
+    """Of short options in one word the one that takes a value, "" if none does, and the value in the word."""
+    for i, letter in enumerate(options):
+        if i and letter not in _BARE_SHORT:
+            return letter, options[i + 1 :].removeprefix("=")
+    return "", ""
+
+
+def _mpi_environment(options: list[str], launch: Launch) -> None:
+    """Variables that srun or mpirun hands on: --export=ALL,A=b, -x A=b, -genv A b."""
+    for i, option in enumerate(options):
+        following = options[i + 1] if i + 1 < len(options) else ""
+        if option.startswith("--export"):
+            listed = option.partition("=")[2] if "=" in option else following
+            for pair in listed.split(","):
+                if pair not in ("ALL", "NONE", "NIL"):
+                    _container_variable(pair, launch.environment, launch)
+        elif option in _MPI_ENVIRONMENT:
+            if option != "-x" and "=" not in following and i + 2 < len(options):
+                following = f"{following}={options[i + 2]}"
+            _container_variable(following, launch.environment, launch)
+
+
 def _container_variable(value: str, outside: dict[str, str], launch: Launch) -> None:
     name, equals, text = value.partition("=")
     if equals:
@@ -213,7 +270,7 @@ def _container_variable(value: str, outside: dict[str, str], launch: Launch) -> 
         launch.environment[name] = outside[name]
     else:
         launch.notes.append(
-            f"-e {name}: its value came from the shell that ran docker; write it in server.env"
+            f"{name} was handed on from the shell, and its value is not known; write it in server.env"
         )
 
 
@@ -238,13 +295,13 @@ def _image(words: list[str], launch: Launch) -> list[str]:
 def _inner(words: list[str], launch: Launch) -> list[Launch]:
     """bash -c "...": the commands of the string, with the variables around it."""
     at = next(i for i, w in enumerate(words) if i and re.fullmatch(r"-\w*c", w))
-    script = shell_words.read(words[at + 1] if len(words) > at + 1 else "")
+    text = words[at + 1] if len(words) > at + 1 else ""
+    script = shell_words.read(text, launch.line, launch.environment)
     found: list[Launch] = []
     for command in script.commands:
         command.environment = {**launch.environment, **command.environment}
         command.unset = [*launch.unset, *command.unset]
         command.folder = command.folder or launch.folder
-        command.line = launch.line
         for inner in server_launches(command):
             inner.notes = [*launch.notes, *script.notes, *inner.notes]
             found.append(inner)

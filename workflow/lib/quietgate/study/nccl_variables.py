@@ -112,6 +112,9 @@ FUNCTIONS = (
 )
 PATH_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _LEVEL_VARIABLES = ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_NET_MERGE_LEVEL")
+# A path level may be a number, of an old numbering; NCCL logs the level's name.
+_NUMBERED = {"NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"}
+_OLD_NUMBERS = ("LOC", "PIX", "PXB", "PHB", "SYS", "SYS")
 _DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
 _INPUT_FILES = ("NCCL_CONF_FILE", "NCCL_GRAPH_FILE", "NCCL_TOPO_FILE", "NCCL_TUNER_CONFIG_FILE")
 
@@ -193,6 +196,13 @@ def read_integer(value: str) -> tuple[int, bool]:
     number = int(digits, base)
     plain = match.end() == len(value) and (base == 10 or digits == "0" or base == 16)
     return (-number if sign == "-" else number), plain
+
+
+def as_logged(name: str, value: str) -> str:
+    """A text value as NCCL's log has it."""
+    if name in _NUMBERED and value[:1].isdigit():
+        return _OLD_NUMBERS[min(read_integer(value)[0], len(_OLD_NUMBERS) - 1)]
+    return value
 
 
 def _integer(name: str, value: str) -> list[str]:

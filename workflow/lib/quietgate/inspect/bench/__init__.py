@@ -1,4 +1,4 @@
-"""Result files of serving benchmarks made by hand: SGLang's printed block or JSONL, SpecForge's JSON.
+"""Result files of serving benchmarks made by hand: SGLang's printed block or JSONL, SpecForge's JSON, others.
 
 Every result says whether it can be believed (`plausible`) and what speaks against it (`problems`).
 """

@@ -61,7 +61,7 @@ def _not_numbers(result: Result) -> Iterable[str]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _ABSURD
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _ABSURD
 
 
 def _incomplete(result: Result) -> Iterable[str]:
@@ -100,6 +100,9 @@ def _contradictions(result: Result) -> Iterable[str]:
 
 
 def _latencies(result: Result) -> Iterable[str]:
+    if result["completed"] == 0:
+        result.update({key: None for key in result if key.endswith("_ms")})  # of nothing, and so not 0
+        return
     times = [k for k in result if k.endswith("_ttft_ms")]
     if times and result.get("output_tokens_per_s") and all(not result[k] for k in times):
         for key in times:

@@ -45,7 +45,10 @@ def blocks(text: str) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
     current: dict[str, Any] | None = None
-    for number, raw in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    # A value is followed by blanks up to its column's width, or by a line end: else the file is cut in it.
+    cut = 0 if text.endswith("\n") else len(lines)
+    for number, raw in enumerate(lines, 1):
         line = message(raw.encode())
         if _HEAD.search(line):
             current = {"line": number, "complete": False, **settings}
@@ -55,7 +58,7 @@ def blocks(text: str) -> list[dict[str, Any]]:
         elif _END.match(line):
             current["complete"] = True
             current, settings = None, {}
-        elif found := _LINE.match(line):
+        elif (found := _LINE.match(line)) and not (number == cut and not raw.endswith(" ")):
             _take(current, found[1], found[2])
     return results
 

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from quietgate.inspect.bench.others import translated
+
 # Our key -> the names that versions and tools gave it.
 _NAMES: dict[str, tuple[str, ...]] = {
     "backend": ("backend", "endpoint_type"),
@@ -26,7 +28,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "output_tokens_per_s": ("output_throughput",),
     "total_tokens_per_s": ("total_throughput", "total_token_throughput"),
     "concurrency": ("concurrency",),
-    "accept_length": ("accept_length", "acceptance_length"),
+    "accept_length": ("accept_length", "acceptance_length", "spec_decode_acceptance_length", "acc_length"),
     "peak_output_tokens_per_s": ("max_output_tokens_per_s",),
     "peak_concurrent_requests": ("max_concurrent_requests",),
     "random_input_len": ("random_input_len",),
@@ -39,7 +41,7 @@ _LAST = re.compile(r"(?:^|[_-])(\d+)(?=\.[a-z]+(?:\.gz)?$)")
 
 def of_value(value: Any) -> list[dict[str, Any]]:
     """The results in one JSON value: itself, or the objects of a list; empty where it is none."""
-    values = value if isinstance(value, list) else [value]
+    values = map(translated, value if isinstance(value, list) else [value])
     return [_result(v) for v in values if _is_result(v)]
 
 
@@ -50,7 +52,7 @@ def of_lines(text: str) -> tuple[list[dict[str, Any]], list[int]]:
         if not line.strip() or line.startswith("#"):
             continue
         try:
-            value = json.loads(line)
+            value = translated(json.loads(line))
         except ValueError:
             bad.append(number)
             continue

@@ -94,6 +94,10 @@ def _told(
 ) -> dict[str, Any]:
     failure, stopped = server.failure(), server.stopped
     decoded = decode.summary()
+    notes = decode.notes()
+    if not server.started and server.ready_lines > boots:
+        boots = server.ready_lines
+        notes.append(f"{boots} servers became ready, and no line says where one ends and the next begins")
     if boots == 1:
         decoded["server_throughput_mean"] = server.decode.server_throughput
     problems = decode.problems(server.draft_tokens)
@@ -101,7 +105,6 @@ def _told(
         problems.append(
             f"the server failed ({failure.failure_class}): its numbers are those of a partial run"
         )
-    notes = decode.notes()
     if server.arguments_cut and server.arguments is None:
         notes.append("the line of the server's arguments is cut, so server_args is null")
     if server.health_failures and failure is None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-from quietgate.inspect.prefixes import unwrapped
+from quietgate.inspect.prefixes import of_users, unwrapped
 
 Raw = bytes | None
 
@@ -188,6 +188,8 @@ class Batches:
         line = unwrapped(line)
         at = line.find(self._marker)
         prefix, rest = (line[:at], line[at + len(self._marker) :]) if at >= 0 else (b"", line)
+        if of_users(prefix):
+            return
         values: dict[str, bytes] = {}
         for name, value, _ in self._values(rest):
             values.setdefault(name, value)
@@ -209,8 +211,8 @@ class Batches:
                     out.append(("graph", value, found.start(2)))
                 continue
             key = self._fields.get(name)
-            # Every number but a count has two decimals: one that ends the line with fewer may be cut.
-            complete = found.end() < end or found[3] or name.startswith(b"#") or _WHOLE.fullmatch(value)
+            # What ends the line may be cut, but for two decimals and for the one count that may stand there.
+            complete = found.end() < end or found[3] or name == b"#queue-req" or _WHOLE.fullmatch(value)
             if key is not None and complete and _NUMBER.fullmatch(value):
                 out.append((key, value, found.start(2)))
         return out
@@ -225,7 +227,7 @@ class Batches:
 
     def _learned(self, line: bytes) -> _Kind | None:
         at = line.find(self._marker)
-        if at < 0:
+        if at < 0 or of_users(line[:at]):
             return None
         runs = [found.start() for found in _RUN.finditer(line)]
         start = at + len(self._marker)

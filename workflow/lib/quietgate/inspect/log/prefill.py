@@ -6,10 +6,14 @@ from typing import Any
 
 from quietgate.inspect.log.batches import Columns
 from quietgate.inspect.log.numbers import Numbers
+from quietgate.inspect.prefixes import ranks as ranks_of
+
+# Totals: what pipeline and tensor ranks repeat of a batch would be counted again.
+_SUMMED = frozenset({"new_sequences", "new_tokens", "cached_tokens"})
 
 
 class Prefill:
-    """Statistics over prefill lines; pipeline and tensor ranks that repeat a batch are counted as lines."""
+    """Statistics over prefill lines; ranks that repeat a batch count as lines, their tokens only once."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -18,16 +22,23 @@ class Prefill:
             name: Numbers()
             for name in ("new_sequences", "new_tokens", "cached_tokens", "throughput", "occupancy_percent")
         }
+        self._speakers: dict[int | None, bytes] = {}  # data rank -> the rank whose tokens count
 
     def add(self, columns: Columns) -> None:
         """Take lines."""
         self.lines += len(columns)
+        speaks = {rank: self._speaks(rank) for rank in set(columns.ranks)}
         for name, numbers in self._numbers.items():
             if column := columns.values.get(name):
+                if name in _SUMMED and not all(speaks.values()):
+                    column = [v for v, rank in zip(column, columns.ranks, strict=True) if speaks[rank]]
                 numbers.add(column)
         if graph := columns.values.get("graph"):
             self.graph_true += graph.count(b"True")
             self.graph_false += graph.count(b"False")
+
+    def _speaks(self, rank: bytes) -> bool:
+        return self._speakers.setdefault(ranks_of(rank).get("DP"), rank) == rank
 
     def merge(self, other: Prefill) -> None:
         """Add another server's."""

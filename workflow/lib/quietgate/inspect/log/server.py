@@ -14,12 +14,12 @@ from quietgate.inspect.log.accept_rate import WITH_BONUS, WITHOUT_BONUS
 from quietgate.inspect.log.batches import DECODE_FIELDS, PREFILL_FIELDS, Batches, Lines
 from quietgate.inspect.log.decode import Decode
 from quietgate.inspect.log.prefill import Prefill
-from quietgate.inspect.prefixes import message, stamp, unwrapped
+from quietgate.inspect.prefixes import message, of_users, stamp, unwrapped
 
 READY = b"The server is fired up and ready to roll"
 _NCCL = re.compile(rb"sglang is using nccl==([\d.]+\d)")
-_RETRACTED = re.compile(rb"(?:Decode out of memory happened|KV cache pool is full\. Retract requests)")
-_RETRACTED_COUNT = re.compile(rb"#retracted[_-]reqs?: (\d+)")
+_RETRACTED = re.compile(rb"(?:ecode out of memory happened[.,]|KV cache pool is full\. Retract requests\.) #")
+_RETRACTED_COUNT = re.compile(r"#retracted[_-]reqs?: (\d+)")
 _VERSION = re.compile(rb"\bsglang(?:==| version:? ?|\s{2,})v?(\d+\.\d+\.\d+[\w.]*)", re.I)
 _ALIVE_LINES = 3  # batches of other ranks may still be written while one dies
 _MOST_RETRACTIONS = 100_000
@@ -36,6 +36,7 @@ class Server:
         self.arguments_cut = False
         self.started = False  # its arguments were logged
         self.ready_line: int | None = None
+        self.ready_lines = 0
         self.decode = Decode()
         self.prefill = Prefill()
         self.watch = Watch()
@@ -43,8 +44,7 @@ class Server:
         self.nccl_versions: list[str] = []
         self.version: str | None = None
         self.health_failures = 0
-        self._retractions: set[tuple[float | None, bytes]] = set()
-        self._retracted_requests = 0
+        self._retractions: dict[tuple[int | None, str], Counter[tuple[str, ...]]] = {}
         self._last_alive = 0
         self._newer_than_0_5_13 = False
         self._comma_at_end = False  # "#queue-req: 0, " at the end of a line with accept rate: up to 0.5.8
@@ -125,6 +125,7 @@ class Server:
             for i, line in rest:
                 if READY in line:
                     self.ready_line = block.number(i)
+                    self.ready_lines += 1
                     self._last_alive = max(self._last_alive, self.ready_line)
                     self._ready_at = stamp(line)[:2]
         if b"etract" in blob:
@@ -153,19 +154,21 @@ class Server:
             self._began = stamp(line)[:2]
 
     def _retraction(self, line: bytes) -> None:
-        # Every rank reports the same event.
-        _, seconds, _ = stamp(line)
-        event = (seconds, message(line).encode())
-        if event not in self._retractions and len(self._retractions) < _MOST_RETRACTIONS:
-            self._retractions.add(event)
-            if found := _RETRACTED_COUNT.search(line):
-                self._retracted_requests += int(found[1])
+        if of_users(line.partition(b"etract")[0]):
+            return
+        # Every rank of a data rank reports the same events.
+        ranks = stamp(line)[2]
+        event = ranks.get("DP"), message(line)
+        if event in self._retractions or len(self._retractions) < _MOST_RETRACTIONS:
+            who = tuple(f"{name}{number}" for name, number in ranks.items())
+            self._retractions.setdefault(event, Counter())[who] += 1
 
     def _fragments(self, rest: list[tuple[int, bytes]]) -> None:
         """Decode lines that somebody has cut the head off."""
         taken = Lines()
         for _, line in rest:
-            if b"accept len: " in line or b"gen throughput (token/s): " in line:
+            at = max(line.find(b"accept len: "), line.find(b"gen throughput (token/s): "))
+            if at >= 0 and not of_users(unwrapped(line)[:at]):
                 DECODE.take_apart(line, taken)
         self.decode.add(taken.columns())
 
@@ -218,7 +221,12 @@ class Server:
 
     def retractions(self) -> dict[str, int]:
         """Times the KV pool ran full, each counted once however many ranks say so."""
-        return {"events": len(self._retractions), "requests": self._retracted_requests}
+        events = [(text, max(counts.values())) for (_, text), counts in self._retractions.items()]
+        found = [(_RETRACTED_COUNT.search(text), times) for text, times in events]
+        return {
+            "events": sum(times for _, times in events),
+            "requests": sum(int(count[1]) * times for count, times in found if count),
+        }
 
     def summary(self) -> dict[str, Any]:
         """This server alone, in a file of several."""

@@ -25,6 +25,8 @@ from quietgate.inspect.trace.spans import Floats, KernelColumns, SpanTable
 from quietgate.inspect.trace.stream import Event, TraceFile, args_of
 
 _RANK_IN_NAME = re.compile(r"(?:^|-)(TP|DP|PP|EP)-(\d+)(?=[-.])")
+# SGLang's merged profile marks every event with its rank: "[TP00-DP01] 4711" stands for process 4711.
+_RANK_IN_PID = re.compile(r"\[([A-Z]+\d+(?:-[A-Z]+\d+)*)\] ")
 _PART_IN_NAME = re.compile(r"-(EXTEND|DECODE|PREFILL)(?=[.-])")
 
 KERNEL = frozenset({"kernel", "Kernel"})
@@ -100,18 +102,35 @@ class _Columns:
             shapes[args.grid[0], args.block[0]] += 1
 
 
-def read_rank(path: Path) -> RankTrace:
-    """Read one trace file; BadInput for what is cut, damaged or no trace."""
+def read_ranks(path: Path) -> list[RankTrace]:
+    """Read one trace file: one rank, or several in SGLang's merged profile; BadInput for what is no trace."""
     trace = TraceFile(path)
-    columns = _Columns()
+    every: dict[str, _Columns] = {}
     for events in trace.blocks():
-        columns.add(events)
-    if not columns.start and not columns.cpu.stage and not columns.threads:
+        for label, part in _by_rank(events).items():
+            every.setdefault(label, _Columns()).add(part)
+    used = {n: c for n, c in every.items() if c.start or c.cpu.stage or c.threads}
+    if not used:
         totals = _kernel_totals(trace.meta)
         if totals is None:
             raise BadInput(f"{path}: no kernel, launch or span in it; is it a torch profiler trace?")
-        return _of_totals(trace, totals)
-    return _summarised(trace, columns)
+        return [_of_totals(trace, totals)]
+    ranks = [_summarised(trace, columns) for columns in used.values()]
+    for label, rank in zip(used, ranks, strict=True):
+        if place := re.search(r"TP(\d+)", label):
+            rank.summary["rank"] = int(place[1])
+    return ranks
+
+
+def _by_rank(events: list[Event]) -> dict[str, list[Event]]:
+    """The events by the rank that their process names; in a file of one rank none does."""
+    if not events or not isinstance(events[0].pid, str) or not _RANK_IN_PID.match(events[0].pid):
+        return {"": events}
+    parts: dict[str, list[Event]] = {}
+    for event in events:
+        found = _RANK_IN_PID.match(str(event.pid))
+        parts.setdefault(found[1] if found else "", []).append(event)
+    return parts
 
 
 def _summarised(trace: TraceFile, columns: _Columns) -> RankTrace:

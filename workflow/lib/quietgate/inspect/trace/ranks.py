@@ -15,7 +15,7 @@ from typing import Any
 
 from quietgate.errors import BadInput
 from quietgate.inspect.trace import names
-from quietgate.inspect.trace.rank import RankTrace, read_rank
+from quietgate.inspect.trace.rank import RankTrace, read_ranks
 from quietgate.inspect.trace.split import split
 
 # Below this a second process costs more than it saves.
@@ -38,6 +38,8 @@ def read(paths: Sequence[Path | str], processes: int | None = None) -> dict[str,
     for part in sorted({str(r.summary["part"]) for r in ranks}):
         same = [r for r in ranks if str(r.summary["part"]) == part]
         for rank, result in zip(same, split([r.collectives for r in same]), strict=True):
+            if rank.summary["kernels"]["count"] is None:
+                result["why"] = "totals per kernel cannot tell transfer from waiting"
             rank.summary["communication"]["split"] = result
             for stage, values in result["by_stage"].items():
                 span = rank.summary["spans"][stage]
@@ -71,13 +73,13 @@ def _read_all(files: list[Path], processes: int | None) -> tuple[list[RankTrace]
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(processes, len(files)), mp_context=context) as pool:
             found = list(pool.map(_attempt, order))
-    ranks = [f for f in found if isinstance(f, RankTrace)]
+    ranks = [rank for f in found if not isinstance(f, str) for rank in f]
     return ranks, sorted(f for f in found if isinstance(f, str))
 
 
-def _attempt(path: Path) -> RankTrace | str:
+def _attempt(path: Path) -> list[RankTrace] | str:
     try:
-        return read_rank(path)
+        return read_ranks(path)
     except BadInput as e:
         return str(e)
 
