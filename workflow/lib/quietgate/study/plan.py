@@ -60,6 +60,8 @@ def study_warnings(study: Study) -> list[str]:
                 "steps": study.config["grid"]["steps"],
                 "device": command.device(study.config),
                 "profile": cell.nccl,
+                "unset": process["unset"],
+                "workflow_env": resolved["workflow_env"],
             }
             for note in warnings(facts):
                 found.setdefault(note)
