@@ -1,8 +1,4 @@
-"""What a study names and this machine lacks.
-
-Not part of the config's own check, since a plan may be made on another machine than the run: `plan` warns,
-a run refuses.
-"""
+"""What a study names and this machine lacks."""
 
 from __future__ import annotations
 
