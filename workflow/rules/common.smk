@@ -68,6 +68,11 @@ def tell(line):
     print(line, file=sys.stderr, flush=True)
 
 
+def verbatim(text):
+    """Text as a rule's parameter, whatever stands in it: Snakemake would read braces as wildcards."""
+    return lambda wildcards: text
+
+
 def load_study():
     source = ", ".join(os.path.relpath(f) for f in workflow.configfiles) or "--config"
     try:

@@ -20,8 +20,8 @@ rule figures:
     conda:
         ENV
     params:
-        results=str(config["results"]),
-        scratch=SCRATCH,
+        results=verbatim(str(config["results"])),
+        scratch=verbatim(SCRATCH),
     message:
         "verify and redraw {params.results}"
     script:
