@@ -68,7 +68,22 @@ def opened(path: Path, scratch: Path | None = None) -> Iterator[Path]:
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="quietgate-"))
             scratch = Path(made)
         _unpack(path, scratch)
-        yield _study_folder(path, scratch)
+        with said_of(path, scratch):
+            yield _study_folder(path, scratch)
+
+
+@contextlib.contextmanager
+def said_of(path: Path, folder: Path) -> Iterator[None]:
+    """Bad input in `folder`, a scratch one of ours, is said of `path`, which a person knows."""
+    try:
+        yield
+    except BadInput as e:
+        raise BadInput(str(e).replace(shown(folder), shown(path))) from None
+
+
+def below(root: Path, text: object) -> str:
+    """A message with the files in `root` named by their path below it, as all that is said of results."""
+    return str(text).replace(f"{shown(root)}/", "")
 
 
 def shown(text: object) -> str:

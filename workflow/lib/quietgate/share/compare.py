@@ -55,7 +55,7 @@ def compare(a: Path, b: Path) -> Iterator[str]:
 def _read(root: Path) -> _Side:
     report = verify.check(root)
     if not report.readable:
-        raise BadInput("\n".join(report.problems))
+        raise BadInput("\n".join(f"{shown(root)}/{line}" for line in report.problems))
     study = read_study(root)
     launches = list(tables.read_all(root, study))
     facts: defaultdict[str, set[str]] = defaultdict(set)

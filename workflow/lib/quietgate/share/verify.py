@@ -18,7 +18,7 @@ from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.errors import BadInput
 from quietgate.files import read_json, sha256
 from quietgate.share import checksums, extracted, mixture, numbers, strict
-from quietgate.share.archive import opened, shown
+from quietgate.share.archive import below, opened, shown
 from quietgate.share.migrate import version_of, version_problem
 from quietgate.share.remake import ARCHIVE
 from quietgate.share.study_record import read_study
@@ -77,7 +77,7 @@ def check(root: Path, traces: bool = False, left_out: Collection[str] = ()) -> R
         report.problems += _readers(study, launches)
         report.problems += _products(root, study)
     cut = len(report.problems) - MAX_PROBLEMS
-    report.problems = [shown(p) for p in dict.fromkeys(report.problems)][:MAX_PROBLEMS]
+    report.problems = [below(root, shown(p)) for p in dict.fromkeys(report.problems)][:MAX_PROBLEMS]
     if cut > 0:
         report.problems.append(f"... and {cut} more")
     return report
@@ -114,10 +114,10 @@ def _unsafe(root: Path) -> Iterator[str]:
         try:
             record = strict.load(path)
         except BadInput as e:
-            yield str(e).replace(str(root) + "/", "", 1)
+            yield below(root, e)
             continue
         if version_of(record):
-            wrong = version_problem(record, root)
+            wrong = version_problem(record)
             if wrong:
                 yield f"{name}: {wrong}"
         elif name.parts[0] == "cells" and len(name.parts) <= 4:
@@ -213,7 +213,7 @@ def _breaks(path: Path, root: Path) -> Iterator[str]:
         if version_of(record):
             records.read(path)
     except BadInput as e:
-        yield str(e).replace(f"{root}/", "", 1)
+        yield below(root, e)
 
 
 def _lives(found: LaunchRecords) -> Iterator[str]:
