@@ -71,7 +71,7 @@ def check(root: Path, traces: bool = False, left_out: Collection[str] = ()) -> R
         if (root / name).exists()
     ]
     if report.readable:
-        launches = list(tables.read_all(root, study))
+        launches = tables.read_all(root, study)
         report.problems += _launches(root, study, launches, report.notes, traces, left_out)
         report.problems += mixture.problems(launches)
         report.problems += _readers(study, launches)
