@@ -22,12 +22,10 @@ from quietgate.files import read_json, sha256, source_digest, write_atomic, writ
 from quietgate.share import checksums, crate, reviewers, verify
 from quietgate.share.archive import EXTENSIONS, PLAIN_NAMES, files, said_of, shown
 from quietgate.share.belongs import study_files
-from quietgate.share.remake import ARCHIVE, INPUTS, OBSERVATIONS, observations_of, remake
+from quietgate.share.remake import ARCHIVE, OBSERVATIONS, PROMPTS, observations_of, remake
 from quietgate.share.scrub import Scrubber, find
 from quietgate.share.secrets import SHAPES
 from quietgate.share.study_record import read_study
-
-PROMPTS = f"{INPUTS}/prompts.jsonl"
 
 _BASEDIR = Path(__file__).parents[4]
 _PACKAGE = Path(__file__).parents[1]

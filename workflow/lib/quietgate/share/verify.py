@@ -2,7 +2,8 @@
 
 Looked at, in order: every file's bytes (SHA256SUMS), every record's schema, that no cell is missing, that
 records belong together (digests, server lives, gates), the numbers recomputed from the raw requests, what
-tables and figures say of their own files, and that one table holds one version of everything.
+tables and figures say of their own files, that one table holds one version of everything, and that what an
+archive says besides is what its records say.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from quietgate.analyse import tables
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.errors import BadInput
 from quietgate.files import read_json, sha256
-from quietgate.share import checksums, extracted, mixture, numbers, strict
+from quietgate.share import checksums, extracted, mixture, numbers, restated, strict
 from quietgate.share.archive import below, opened, shown
 from quietgate.share.migrate import version_of, version_problem
 from quietgate.share.remake import ARCHIVE
@@ -76,6 +77,7 @@ def check(root: Path, traces: bool = False, left_out: Collection[str] = ()) -> R
         report.problems += mixture.problems(launches)
         report.problems += _readers(study, launches)
         report.problems += _products(root, study)
+        report.problems += restated.problems(root, study, launches, report.notes)
     cut = len(report.problems) - MAX_PROBLEMS
     report.problems = [below(root, shown(p)) for p in dict.fromkeys(report.problems)][:MAX_PROBLEMS]
     if cut > 0:
