@@ -179,14 +179,12 @@ def _nccl_log(launch: _Launch) -> Iterator[str]:
 def _overridden(launch: _Launch) -> Iterator[str]:
     for name, ours in launch.workflow_env.items():
         value = launch.env.get(name, ours)
-        asked = f"{name}={value}" if name in launch.env else f"unset {name}"
         # A path is prolonged, not replaced.
         if name not in launch.unset and (value == ours or ours.endswith(f":{value}")):
             continue
-        if name.startswith("NCCL_DEBUG"):
-            why = "NCCL's own log of each rank is the gate's proof that the profile was taken"
-        else:
-            why = "measuring and proving need it"
+        asked = f"{name}={value}" if name in launch.env else f"unset {name}"
+        log = "NCCL's own log of each rank is the gate's proof that the profile was taken"
+        why = log if name.startswith("NCCL_DEBUG") else "measuring and proving need it"
         yield f"{launch.where}{asked} does not hold: the workflow sets {name}={ours} in its place; {why}"
 
 
