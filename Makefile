@@ -8,16 +8,15 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: study test check figures bench clean help
 
-study: $(BIN)/.workflow
+study: $(BIN)/.workflow ## install the workflow's pins into .venv and run the default study
 	snakemake --cores $(CORES) all
 
 # Tests of the real server come last and alone: they need both cores.
-test: study $(BIN)/.dev .venv-crate/.installed check
+test: study $(BIN)/.dev .venv-crate/.installed check ## the same, then check, then every test
 	python -m pytest -n 2 --dist worksteal -m "not embedded"
 	python -m pytest -m embedded
 
-# Formatting, lint, types, layers; seconds, no server.
-check: $(BIN)/.dev
+check: $(BIN)/.dev ## formatting, lint, types, layers: seconds, no server
 	ruff check .
 	ruff format --check .
 	snakefmt --check Snakefile workflow/rules
@@ -25,14 +24,21 @@ check: $(BIN)/.dev
 	PYTHONPATH=workflow/lib lint-imports
 	snakemake --lint
 
-# Redraw what somebody shared: make figures RESULTS=path (a folder or an archive).
-figures: $(BIN)/.workflow
-	@test -n "$(RESULTS)" || { echo "make figures RESULTS=path: a results folder or an archive" >&2; exit 2; }
-	snakemake --cores $(CORES) figures --config results=$(RESULTS)
+# The path as YAML, which stays text whatever is in it, and that in quotes for the shell.
+figures: $(BIN)/.workflow ## redraw what somebody shared: RESULTS=path, a results folder or an archive
+	@test -n "$(if $(value RESULTS),given)" || \
+	{ echo "make figures RESULTS=path: a results folder or an archive" >&2; exit 2; }
+	snakemake --cores $(CORES) figures \
+	--config '$(subst ','\'',results= '$(subst ','',$(value RESULTS))' )'
 
-# The README's performance table; takes minutes, wants a quiet machine.
-bench: $(BIN)/.dev
+bench: $(BIN)/.dev ## the README's table of what things cost: minutes, on a quiet machine
 	python tests/bench.py
+
+clean: ## remove what the workflow installed and trained; results are yours to remove
+	rm -rf .venv .venv-crate resources .snakemake
+
+help: ## these lines
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
 
 $(BIN)/.workflow: envs/workflow.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -47,10 +53,3 @@ $(BIN)/.dev: envs/dev.txt $(BIN)/.workflow
 	$(PYTHON) -m venv .venv-crate
 	.venv-crate/bin/python -m pip install --quiet -r envs/crate.txt
 	touch $@
-
-# Removes what the workflow installed and trained; results are yours to remove.
-clean:
-	rm -rf .venv .venv-crate resources .snakemake
-
-help:
-	@sed -n '1,3p' Makefile

@@ -73,6 +73,17 @@ def test_missing_interpreter_is_found_before_anything_starts(run):
     assert not (run.folder / "results").exists()
 
 
+def test_missing_models_are_found_before_anything_starts(run):
+    run.edit(server__args__tokenizer_path="./none", server__speculative={"draft_model_path": "/no/draft"})
+    assert run() == 2
+    cure = "here; name its folder, or the model as org/name on its hub"
+    assert run.text().splitlines()[-2:] == [
+        f"study.yaml: server.args.tokenizer_path: no model ./none {cure}",
+        f"study.yaml: server.speculative.draft_model_path: no model /no/draft {cure}",
+    ]
+    assert not (run.folder / "results").exists()
+
+
 def test_unreadable_prompts_are_found_before_anything_starts(run):
     (run.folder / "prompts.jsonl").write_text('{"prompt": "one"}\njunk\n')
     run.edit(benchmark__prompts="prompts.jsonl")

@@ -13,7 +13,7 @@ from quietgate.files import write_json
 def made(root: Path, settings, analysed: bool = True, **kwargs):
     """A results folder with its tables; returns the study record and the statistics."""
     study = synthetic.write(root, settings, **kwargs)
-    frames = tables.collect(root, study)
+    frames = tables.collect(tables.read_all(root, study), study)
     outcome = None
     if analysed:
         outcome, derived = statistics.statistics(frames["cells"], study)

@@ -12,7 +12,7 @@ import pytest
 
 from draw.conftest import made
 from draw.synthetic import config
-from quietgate.draw import report
+from quietgate.draw import report, report_words
 from quietgate.draw.figures import draw_all
 from quietgate.files import write_json
 
@@ -151,7 +151,7 @@ def test_what_other_prompts_would_have_given_is_told_for_each_launch(page, resul
     assert "says nothing about the next launch" in page.words
     frame = pd.read_csv(root / "tables" / "within.csv")
     one = frame[frame["concurrency"] == 1].iloc[0]
-    assert f"{report.number(one['low'])} to {report.number(one['high'])}" in page.words
+    assert f"{report_words.number(one['low'])} to {report_words.number(one['high'])}" in page.words
 
 
 def test_machines_are_those_of_the_launches(page):
@@ -192,4 +192,4 @@ def test_the_same_results_give_the_same_page(results, tmp_path):
     ],
 )  # fmt: skip
 def test_numbers(value, text):
-    assert report.number(value) == text
+    assert report_words.number(value) == text

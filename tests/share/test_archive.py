@@ -86,6 +86,9 @@ def test_hostile_archive_is_refused_with_one_line(name: str, tmp_path: Path) -> 
     assert "\n" not in message
     assert message.isprintable()
     assert everything_below(tmp_path) == before
+    with pytest.raises(BadInput) as seen:
+        archive.look(path)
+    assert str(seen.value) == message, "seen without unpacking"
 
 
 def test_more_files_than_any_study_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +134,8 @@ def test_not_results_at_all(make: Callable[[Path], object], words: str, tmp_path
     make(tmp_path / "x")
     with pytest.raises(BadInput, match=words), archive.opened(tmp_path / "x"):
         pass
+    with pytest.raises(BadInput, match=words):
+        archive.look(tmp_path / "x")
 
 
 def test_folder_with_a_link_is_refused(tmp_path: Path) -> None:
@@ -144,6 +149,8 @@ def test_folder_inside_the_archive_is_found(tmp_path: Path) -> None:
     path = zipped(tmp_path / "ok.zip", ("my-study/study.json", b"{}"), ("my-study/cells/a/l1/x.json", b"1"))
     with archive.opened(path) as root:
         assert sorted(archive.files(root)) == ["cells/a/l1/x.json", "study.json"]
+        archive.look(root.parent)
+    archive.look(path)
     assert not root.exists()
 
 

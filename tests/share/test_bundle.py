@@ -7,6 +7,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -142,6 +143,18 @@ def test_unfinished_studies_can_be_shared_and_say_so(tmp_path: Path) -> None:
     archive = bundle.stage(folder, tmp_path / "staged", lambda line: None)
     assert "cells/steps-2_nccl-tuned/l2/benchmark.json: missing" in archive["problems"]
     assert "## Known problems" in (tmp_path / "staged/REVIEWERS.md").read_text()
+
+
+@pytest.mark.parametrize("change", [{"digest": "0" * 16}, {"seconds": 10**30}])
+def test_records_that_cannot_be_shared_are_named_where_they_lie(
+    change: dict[str, Any], study: Path, tmp_path: Path
+) -> None:
+    mine = studies.copy(study, tmp_path)
+    record = "cells/steps-2_nccl-tuned/l1/benchmark.json"
+    studies.edit(mine / record, **change)
+    with pytest.raises(BadInput) as caught:
+        bundle.bundle(mine, tmp_path, print)
+    assert str(caught.value).startswith(f"{mine}/{record}: ")
 
 
 def test_private_files_and_logs_of_jobs_stay_here(study: Path, tmp_path: Path) -> None:

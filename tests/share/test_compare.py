@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,13 @@ def test_intervals_hold_jointly_in_at_least_95_percent(between: float, within: f
         held += all(r.low <= 1 <= r.high for r in found if r.low is not None and r.high is not None)
     # 95 % less three standard errors of 400 runs.
     assert held / runs >= 0.917
+
+
+def test_an_archive_that_cannot_be_read_is_named(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    mine = studies.copy(pair[0], tmp_path)
+    record = "cells/steps-2_nccl-tuned/l1/exit.json"
+    studies.edit(mine / record, seconds=10**30)
+    archive = Path(shutil.make_archive(str(tmp_path / "sent"), "zip", mine))
+    with pytest.raises(BadInput) as caught:
+        list(compare(pair[1], archive))
+    assert str(caught.value).startswith(f"{archive}/{record}: holds the number")

@@ -17,6 +17,7 @@ from quietgate.errors import BadInput
 from quietgate.files import sha256, write_json
 from quietgate.share import checksums, migrate, seal, verify
 from quietgate.share.archive import files, opened
+from quietgate.steps import reviewer
 from share import studies
 
 L1 = "cells/steps-2_nccl-tuned/l1"
@@ -304,6 +305,57 @@ def test_records_that_are_not_safe_to_read_on(change: dict[str, Any], words: str
     assert any(words in line for line in found.problems)
 
 
+def zipped(folder: Path, path: Path) -> Path:
+    """The folder as an archive, whatever is in it."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                archive.write(file, Path("a-study") / file.relative_to(folder))
+    return path
+
+
+DAMAGED: dict[str, Callable[[Path], object]] = {
+    "sums": lambda r: (r / "SHA256SUMS").write_text("x"),
+    "sums twice": lambda r: (r / "SHA256SUMS").write_text(f"{'0' * 64}  a\n" * 2),
+    "a huge number": lambda r: studies.edit(r / L1 / "exit.json", seconds=10**30),
+    "requests": lambda r: reseal_requests(r / L1, lambda lines: lines[0].update(ok="?")),
+    "a life's end": lambda r: write_json(next((r / L1).glob("instances/*")) / "exit.json",
+                                         {"schema": "quietgate/exit/1"}),
+    "a trace": lambda r: ((r / L1 / "trace").mkdir(exist_ok=True),
+                          (r / L1 / "trace/t.json.gz").write_bytes(b"x")),
+    "statistics": lambda r: (r / "tables/statistics.json").write_text("[]"),
+    "a figure's data": lambda r: (r / "figures/speed_up.csv").write_text("\"\n"),
+    "an older record": lambda r: studies.edit(r / L1 / "exit.json", schema="quietgate/exit/0"),
+}  # fmt: skip
+
+
+REDRAWN = ("requests", "statistics", "a figure's data", "a failed gate", "another config")
+
+
+@pytest.mark.parametrize("name", [*DAMAGED, *FORGED, *UNSAFE])
+def test_what_is_wrong_in_an_archive_is_not_named_by_where_it_was_unpacked(
+    name: str,
+    mine: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    change = DAMAGED[name] if name in DAMAGED else (FORGED | UNSAFE)[name][0]
+    monkeypatch.setitem(migrate.CURRENT, "exit", 1)
+    change(mine)
+    archive = zipped(mine, tmp_path / "sent.zip")
+    (tmp_path / "unpacked-here").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "unpacked-here"))
+    status = __main__.main(["verify", str(archive)])
+    said = capsys.readouterr()
+    assert status or name in REDRAWN
+    if status == 2:
+        assert said.err.startswith(f"{archive}/a-study/")
+    elif name in REDRAWN:
+        assert not reviewer.review(archive, tmp_path / "scratch", print)
+    assert "unpacked-here" not in said.out + said.err + capsys.readouterr().out
+
+
 def test_command_line(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seal.seal(mine)
     assert __main__.main(["verify", str(mine)]) == 0
@@ -330,7 +382,7 @@ def test_earlier_schema_is_refused_with_the_command_and_then_migrated(
     monkeypatch.setitem(migrate.CURRENT, "exit", 2)
     monkeypatch.setitem(migrate.STEPS, ("exit", 1), lambda r: r | {"reason": f"was: {r['reason']}"})
     found = verify.check(mine)
-    assert f"python -m quietgate migrate {mine}" in found.problems[0]
+    assert "run `python -m quietgate migrate FOLDER`" in found.problems[0]
     assert not found.readable
     assert __main__.main(["migrate", str(mine)]) == 0
     assert f"{L1}/exit.json: exit 1 -> 2" in capsys.readouterr().out

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from quietgate.gate.plan import plan_for
 from quietgate.study import Cell, Study
 from quietgate.study.command import tokens
-from quietgate.study.plan import command_lines
+from quietgate.study.plan import command_lines, study_warnings
 
 KIMI = Path(__file__).parents[2] / "config" / "kimi-k2.5-eagle3.yaml"
 
@@ -131,6 +132,27 @@ def test_variables_set_and_unset(base):
     # The study's own log level stands, the file goes where the gate reads it.
     assert "NCCL_DEBUG" not in resolved["workflow_env"]
     assert resolved["workflow_env"]["NCCL_DEBUG_FILE"].startswith("{instance_dir}/")
+
+
+def test_what_the_workflow_sets_over_the_study_is_said_and_not_held_against_it(base):
+    base["nccl_profiles"]["default"] = {"set": {"NCCL_DEBUG_FILE": "/tmp/mine.log"}, "unset": ["NCCL_DEBUG"]}
+    base["server"]["nodes"] = [
+        {"env": {"NCCL_DEBUG_SUBSYS": "COLL"}},
+        {"env": {"NCCL_DEBUG_SUBSYS": "COLL", "PYTHONPATH": "/mine"}},
+    ]
+    study = Study.from_config(base)
+    said = [line for line in study_warnings(study) if "does not hold" in line]
+    for asked in ("NCCL_DEBUG_FILE=/tmp/mine.log", "unset NCCL_DEBUG", "NCCL_DEBUG_SUBSYS=COLL"):
+        assert sum(line.startswith(f"profile default: {asked} does not hold") for line in said) == 1, said
+    assert all("proof" in line for line in said)
+    gate = plan_for(study, study.reference, ())
+    assert gate.env[0]["NCCL_DEBUG"] == "INFO"
+    assert "NCCL_DEBUG" not in {*gate.unset, *gate.profile_unset}
+
+
+def test_what_the_workflow_leaves_alone_is_not_said(base):
+    base["server"]["env"] = {"NCCL_DEBUG": "TRACE", "EAGLE3_PROFILE": 1, "PYTHONPATH": "/mine"}
+    assert not any("does not hold" in line for line in study_warnings(Study.from_config(base)))
 
 
 def test_axes_over_flags_and_variables(base):

@@ -64,6 +64,7 @@ def put(config, dotted, value):
         ("server/speculative/topk", 4, ["draft_tokens", "auto", "topk 4"]),
         ("server/speculative/draft_model_path", None, ["draft_model_path", "missing", "EAGLE3"]),
         ("server/entry", ["-m", "x"], None),
+        ("server/args/model-path", "embedded:targt", ["no model embedded:targt", "embedded:target, "]),
         ("nccl_profiles/ll-ring/set/NCCL_PROT", "LL", ["NCCL_PROT", "NCCL_PROTO"]),
         ("nccl_profiles/ll-ring/set/NCCL_BUFFSIZE", "16M", ["NCCL_BUFFSIZE", "16M", "16"]),
         ("nccl_profiles/ll-ring/set/NCCL_P2P_LEVEL", "sys", ["NCCL_P2P_LEVEL", "SYS"]),
@@ -163,6 +164,70 @@ def test_what_this_machine_lacks_is_named_apart(base):
     assert all(line.startswith("my.yaml: ") for line in lines)
     for word in ("server.python", "NCCL_GRAPH_FILE", "/no/such.jsonl", "/no/such/folder"):
         assert sum(word in line for line in lines) == 1, (word, lines)
+
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("server/args/model-path", "/no/model", "server.args.model-path: no model /no/model here"),
+        ("server/args/model-path", "../no-model", "no model ../no-model here"),
+        ("server/args/model-path", "~/no-model", "no model ~/no-model here"),
+        ("server/args/model-path", "resources/no-model", "no model resources/no-model here"),
+        ("server/args/model-path", "models/a/no-model", "no model models/a/no-model here"),
+        ("server/args/tokenizer-path", "/no/tokens", "server.args.tokenizer-path: no model /no/tokens here"),
+        ("server/args/model-path", "org/name", None),
+        ("server/args/model-path", "gpt2", None),
+        ("server/args/model-path", "s3://bucket/a/b", None),
+        ("server/args/model-path", "embedded:target", None),
+        ("server/args/model-path", HERE, None),
+        ("server/speculative/draft_model_path", "/no/draft", "draft_model_path: no model /no/draft here"),
+        ("server/speculative/draft_model_path", "embedded:eagle3", None),
+        (
+            "server/nodes",
+            [{"args": {"model-path": "/no/node"}}],
+            "server.nodes.0.args.model-path: no model /no/node",
+        ),
+        (
+            "grid/axes",
+            {"target": {"flag": "model-path", "values": ["/no/axis", HERE]}},
+            "grid.axes.target.values: no model /no/axis here",
+        ),
+        ("server/entry", ["/no/serve.py"], "server.entry: no file /no/serve.py here"),
+        ("server/entry", ["-u", "-X", "dev", "serve.py"], "server.entry: no file serve.py here"),
+        ("server/entry", ["-m", "serve"], None),
+        ("server/entry", ["-um", "serve"], None),
+        ("server/entry", [__file__, "serve"], None),
+    ],
+)
+def test_models_and_scripts_are_looked_for_before_a_launch(base, path, value, says):
+    base["server"]["python"] = sys.executable
+    base["server"]["args"]["model-path"] = base["server"]["speculative"]["draft_model_path"] = HERE
+    put(base, path, value)
+    lines = missing(Study.from_config(base, "my.yaml"))
+    assert len(lines) == (says is not None), lines
+    assert all(says in line for line in lines)
+
+
+def test_paths_are_those_of_the_servers_own_folder(base, tmp_path):
+    for name in ("bin/python", "serve.py", "m/o/d"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch(mode=0o755)
+    base["server"] |= {"python": "bin/python", "entry": ["serve.py"], "cwd": str(tmp_path)}
+    base["server"]["args"]["model-path"] = base["server"]["speculative"]["draft_model_path"] = "m/o/d"
+    assert missing(Study.from_config(base)) == []
+
+
+def test_a_path_inside_a_container_is_not_looked_for_outside(base):
+    base["server"] |= {"python": None, "entry": ["docker", "run", "image"]}
+    assert not any("model" in line for line in missing(Study.from_config(base)))
+
+
+def test_a_draft_that_no_cell_uses_may_be_missing(base):
+    base["grid"]["steps"] = [0]
+    assert not any("draft" in line for line in missing(Study.from_config(base)))
 
 
 def test_every_problem_is_reported_at_once(base):

@@ -15,13 +15,17 @@ from quietgate.errors import BadInput
 from quietgate.files import sha256
 
 
+def made(root, study):
+    return tables.collect(tables.read_all(root, study), study)
+
+
 @pytest.fixture(scope="module")
 def study_of(tmp_path_factory):
     """Two profiles, two steps, two launches; one failed cell."""
     root = tmp_path_factory.mktemp("tables")
     settings = synthetic.config([0, 2], launches=2, concurrency=(1, 2))
     study = synthetic.write(root, settings, failed={(2, "tuned"): "out_of_memory"})
-    return root, study, tables.collect(root, study)
+    return root, study, made(root, study)
 
 
 @pytest.fixture
@@ -102,7 +106,7 @@ def test_gate_has_every_stage_of_the_measured_life(study_of):
 def test_same_records_same_bytes_and_exact_floats(study_of, tmp_path):
     root, study, frames = study_of
     written = tables.write(frames, tmp_path / "a")
-    assert written == tables.write(tables.collect(root, study), tmp_path / "b")
+    assert written == tables.write(made(root, study), tmp_path / "b")
     for entry in written:
         path = tmp_path / "a" / f"{entry['name']}.csv"
         assert sha256(path) == entry["sha256"]
@@ -119,7 +123,7 @@ def test_same_records_same_bytes_and_exact_floats(study_of, tmp_path):
 def test_other_axes_are_columns(tmp_path):
     axes = {"graphs": {"flag": "disable-cuda-graph", "values": [None, True]}}
     study = synthetic.write(tmp_path, synthetic.config([0], launches=1, profiles=("tuned",), axes=axes))
-    frames = tables.collect(tmp_path, study)
+    frames = made(tmp_path, study)
     assert list(frames["cells"].columns[:5]) == ["cell", "steps", "nccl", "graphs", "launch"]
     tables.write(frames, tmp_path / "tables")
     assert tables.read(tmp_path / "tables/cells.csv")["graphs"].isna().tolist() == [True, True, False, False]
@@ -129,7 +133,7 @@ def test_an_unfinished_launch_is_missing_not_forgotten(one):
     root, study, folder = one
     for name in ("gate", "benchmark", "stages", "capture", "profile", "exit"):
         (folder / f"{name}.json").unlink()
-    frames = tables.collect(root, study)
+    frames = made(root, study)
     assert frames["cells"][["status", "failure_class"]].values.tolist() == [["missing", "missing"]]
     assert "was not finished" in frames["failures"]["reason"].item()
 
@@ -138,7 +142,7 @@ def test_a_failed_capture_costs_the_launch_nothing(one):
     root, study, folder = one
     failure = {"class": "timeout", "reason": "no trace came", "stage": "capture", "evidence": []}
     edit(folder / "capture.json", status="failed", failure=failure)
-    frames = tables.collect(root, study)
+    frames = made(root, study)
     assert frames["cells"]["status"].unique().tolist() == ["passed"]
     assert frames["failures"][["stage", "failure_class"]].values.tolist() == [["capture", "timeout"]]
 
@@ -190,10 +194,11 @@ def test_a_record_that_proves_nothing_is_refused_by_name(one, damage, record, wh
     root, study, folder = one
     damage(folder)
     with pytest.raises(BadInput) as error:
-        tables.collect(root, study)
+        made(root, study)
     lines = str(error.value).splitlines()
     assert any(f"l1/{record}: " in line and why in line for line in lines), lines
-    assert any(r["record"].endswith(record) and why in r["why"] for r in tables.refusals(root, study))
+    refused = [r for found in tables.read_all(root, study) for r in found.refused]
+    assert any(r["record"].endswith(record) and why in r["why"] for r in refused)
 
 
 def test_a_table_that_is_not_there(tmp_path):

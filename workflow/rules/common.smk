@@ -9,9 +9,8 @@ from snakemake.settings.types import ExecMode
 from quietgate.errors import BadInput
 from quietgate.files import sha256
 from quietgate.serve import lease
-from quietgate.gate import all_reduce
-from quietgate.measure import workload
-from quietgate.study import Study, command, here, resume, stages
+from quietgate.gate import beforehand
+from quietgate.study import Study, command, resume, stages
 from quietgate.study.config import load
 
 REVIEWER = "results" in config
@@ -69,6 +68,11 @@ def tell(line):
     print(line, file=sys.stderr, flush=True)
 
 
+def verbatim(text):
+    """Text as a rule's parameter, whatever stands in it: Snakemake would read braces as wildcards."""
+    return lambda wildcards: text
+
+
 def load_study():
     source = ", ".join(os.path.relpath(f) for f in workflow.configfiles) or "--config"
     try:
@@ -94,18 +98,9 @@ def only_redraws():
 def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
-    redraws = only_redraws()
-    missing = (
-        []
-        if redraws
-        else [
-            *here.missing(study),
-            *workload.problems(study),
-            *all_reduce.problems(study),
-        ]
-    )
-    if missing:
-        refuse("\n".join(missing))
+    problems = [] if only_redraws() else beforehand.problems(study)
+    if problems:
+        refuse("\n".join(problems))
     try:
         study_lock = lease.lock_study(results)
     except BadInput as error:

@@ -2,6 +2,16 @@
 # neither inputs nor outputs, so that no file's time and no metadata decides whether it is done.
 
 
+from quietgate.share.archive import look
+
+# What can be seen without unpacking is refused here, in one line; a job's failure has Snakemake's after ours.
+if real_run():
+    try:
+        look(Path(str(config["results"])))
+    except BadInput as error:
+        refuse(error)
+
+
 # Resolved first: the name of `..` would be a folder that is not ours to empty.
 SCRATCH = (
     f"resources/redrawn/{Path(str(config['results'])).resolve().stem or 'results'}"
@@ -20,8 +30,8 @@ rule figures:
     conda:
         ENV
     params:
-        results=str(config["results"]),
-        scratch=SCRATCH,
+        results=verbatim(str(config["results"])),
+        scratch=verbatim(SCRATCH),
     message:
         "verify and redraw {params.results}"
     script:

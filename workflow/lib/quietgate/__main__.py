@@ -102,8 +102,7 @@ def _import_command(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from quietgate.gate import all_reduce
-    from quietgate.measure import workload
+    from quietgate.gate import beforehand
     from quietgate.study import Study
     from quietgate.study.plan import lines
     from quietgate.study.resume import history_of
@@ -111,10 +110,8 @@ def _plan(args: argparse.Namespace) -> int:
     study = Study.from_file(args.config)
     results = args.results or Path("results") / study.name
     study.history = history_of(results)
-    for line in lines(study, results, detail=not args.brief):
+    for line in lines(study, results, detail=not args.brief, problems=beforehand.problems(study)):
         print(line)
-    for line in [*workload.problems(study), *all_reduce.problems(study)]:
-        print(f"  - {line}")
     return 0
 
 

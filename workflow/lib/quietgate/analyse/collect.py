@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from quietgate import records
 from quietgate.analyse import machines, statistics, tables, timer_cost
+from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.analyse.within import within_launches
 from quietgate.files import write_json
 from quietgate.gate import across
@@ -16,12 +19,13 @@ from quietgate.gate import across
 def collect(root: Path, out: Path) -> records.Record:
     """Make every table of the results in `root` into `out`; returns the record `tables`, less its digest."""
     study = records.read(root / "study.json", "study")
-    frames = tables.collect(root, study)
+    launches = tables.read_all(root, study)
+    frames = tables.collect(launches, study)
     outcome, derived = statistics.statistics(frames["cells"], study)
     derived["within"] = within(frames)
     if "untimed" in frames:
         derived["timer_cost"] = timer_cost.timer_cost(frames["cells"], frames["untimed"], study)
-    found = across.findings(root, study)
+    found = across.findings(passed_gates(launches, study), study)
     written = tables.write({**frames, **derived}, out)
     write_json(out / "statistics.json", outcome)
     return {
@@ -35,6 +39,13 @@ def collect(root: Path, out: Path) -> records.Record:
         "refused": [],
         "warnings": [*found["warnings"], *machines.differences(machines.launches(root, study))],
     }
+
+
+def passed_gates(launches: Sequence[LaunchRecords], study: Mapping[str, Any]) -> list[records.Record]:
+    """The gate that passed of each launch's measured server life, in run order."""
+    gates = {(found.cell["id"], found.launch): found.gate for found in launches}
+    in_order = (gates[launch["cell"], launch["launch"]] for launch in study["launches"])
+    return [gate for gate in in_order if gate and gate["status"] == "passed"]
 
 
 def within(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:

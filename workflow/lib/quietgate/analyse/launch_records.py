@@ -68,6 +68,11 @@ class LaunchRecords:
                 return str(found)
         return None
 
+    @property
+    def gate(self) -> Record | None:
+        """The gate of that server life, else the launch's own."""
+        return self.gates.get(self.instance or "") or self.records.get("gate")
+
     def not_passed(self, *kinds: str) -> tuple[str, Record | None] | None:
         """The first of the given kinds, in the chain's order, that did not pass; None if all did."""
         for kind in ORDER:

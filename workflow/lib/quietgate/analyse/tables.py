@@ -6,7 +6,7 @@ that the same records always give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +69,18 @@ INTEGERS = {
 }  # fmt: skip
 
 
-def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
-    """Every table of the study in `results_dir`: cells, requests, stages, positions, failures, gate.
+def collect(launches: Sequence[LaunchRecords], study: Study) -> dict[str, pd.DataFrame]:
+    """Every table of the study's launches: cells, requests, stages, positions, failures, gate.
 
     The table all_reduce is there where all-reduces were checked, untimed where a cell ran without timers.
-    BadInput, one line per record, where records do not belong together (`refusals` lists them).
+    BadInput, one line per record, where records do not belong together.
+
+    Args:
+        launches: what `read_all` gives.
     """
-    launches = list(read_all(results_dir, study))
-    refused = [r for found in launches for r in found.refused]
+    refused = [(found.folder.parents[2] / r["record"], r["why"]) for found in launches for r in found.refused]
     if refused:
-        raise BadInput("\n".join(f"{results_dir / r['record']}: {r['why']}" for r in refused))
+        raise BadInput("\n".join(f"{path}: {why}" for path, why in refused))
     grid = {cell["id"] for cell in study["cells"]}
     rows: dict[str, list[Row]] = {name: [] for name in COLUMNS}
     numbers: dict[tuple[str, ...], int] = {}  # of the machines, as they come
@@ -110,19 +112,16 @@ def collect(results_dir: Path, study: Study) -> dict[str, pd.DataFrame]:
     }
 
 
-def read_all(results_dir: Path, study: Study) -> Iterator[LaunchRecords]:
+def read_all(results_dir: Path, study: Study) -> list[LaunchRecords]:
     """The records of every launch the study lists, in grid order, then those without timers."""
     asked: dict[str, list[str]] = {}
     for launch in study["launches"]:
         asked.setdefault(launch["cell"], []).append(launch["launch"])
-    for cell in launched_cells(study):
-        for launch in sorted(asked.get(cell["id"], []), key=lambda name: int(name[1:])):
-            yield read_launch(results_dir, study, cell, launch)
-
-
-def refusals(results_dir: Path, study: Study) -> list[dict[str, str]]:
-    """Every record that `collect` refuses, each with its path below the study's folder and why."""
-    return [r for found in read_all(results_dir, study) for r in found.refused]
+    return [
+        read_launch(results_dir, study, cell, launch)
+        for cell in launched_cells(study)
+        for launch in sorted(asked.get(cell["id"], []), key=lambda name: int(name[1:]))
+    ]
 
 
 def write(frames: Mapping[str, pd.DataFrame], tables_dir: Path) -> list[Row]:
@@ -165,14 +164,8 @@ def _axes(cell: Mapping[str, Any]) -> Row:
     return {"steps": cell["steps"], "nccl": cell["nccl"], **cell["axes"]}
 
 
-def _verdict(found: LaunchRecords) -> str | None:
-    """What the gate of the measured server life says of its NCCL profile."""
-    gate = found.gates.get(found.instance or "") or found.records.get("gate") or {}
-    return profile_verdict(gate)
-
-
 def _cells(found: LaunchRecords) -> Iterator[Row]:
-    verdict = _verdict(found)
+    verdict = profile_verdict(found.gate or {})
     bad = found.not_passed("launch", "gate", "benchmark")
     if bad:
         record = bad[1]

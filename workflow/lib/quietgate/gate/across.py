@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quietgate import records
-from quietgate.files import read_json
 from quietgate.gate import agreement, choices, drift
 
 Finding = dict[str, Any]
 
 
-def passed_gates(results: Path, study: Mapping[str, Any]) -> list[records.Record]:
-    """The gate record of every launch that passed, of the server life that was measured."""
-    found = []
-    for launch in study["launches"]:
-        folder = results / "cells" / launch["cell"] / launch["launch"]
-        measured = read_json(folder / "benchmark.json") or {}
-        path = folder / "instances" / str(measured.get("instance")) / "gate.json"
-        record = read_json(path if path.is_file() else folder / "gate.json")
-        if isinstance(record, dict) and record.get("status") == "passed":
-            found.append(record)
-    return found
+def findings(gates: Sequence[records.Record], study: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """{"drifts", "agreement", "warnings"}: each finding with its `text` for a person.
 
-
-def findings(results: Path, study: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """{"drifts", "agreement", "warnings"}: each finding with its `text` for a person."""
-    gates = passed_gates(results, study)
+    Args:
+        gates: the passed gates of the server lives that were measured, in run order.
+    """
     declared = drift.declared_arguments(study["config"])
     drifts = [{**d, "text": drift.describe(d)} for d in drift.drift(gates, declared)]
     return {
@@ -41,7 +29,7 @@ def findings(results: Path, study: Mapping[str, Any]) -> dict[str, list[Any]]:
     }
 
 
-def _agreement(gates: list[records.Record], study: Mapping[str, Any]) -> Iterator[Finding]:
+def _agreement(gates: Sequence[records.Record], study: Mapping[str, Any]) -> Iterator[Finding]:
     """The greedy texts of each speculative cell's first launch against its baseline's."""
     first: dict[str, records.Record] = {}
     for record in gates:

@@ -25,7 +25,8 @@ class GatePlan:
         argv: command-line tokens of each process, the workflow's last, as they go to SGLang.
         env: what each process was given; `{instance_dir}` and `{port}` stand for what the launch
             filled in.
-        unset: variables that must be absent in every rank.
+        unset: variables that must be absent in every rank; not those that the workflow itself sets, as `plan`
+            has said.
         profile: name of the NCCL profile; `profile_set` and `profile_unset` are its variables.
         ranks: scheduler processes expected.
         axis_flags: flags (dashes as underscores) and `axis_variables` that the grid varies: for them
@@ -83,15 +84,17 @@ def plan_for(study: Study, cell: Cell, prompts: Sequence[Prompt]) -> GatePlan:
     profile = config["nccl_profiles"][cell.nccl]
     axes = config["grid"]["axes"].values()
     argv = tuple((*p["argv"], *resolved["workflow_argv"]) for p in resolved["processes"])
+    unset = dict.fromkeys(u for p in resolved["processes"] for u in p["unset"])
+    ours = resolved["workflow_env"]
     flags = parse(argv[0])
     return GatePlan(
         steps=cell.steps,
         argv=argv,
-        env=tuple({**p["env"], **resolved["workflow_env"]} for p in resolved["processes"]),
-        unset=tuple(dict.fromkeys(u for p in resolved["processes"] for u in p["unset"])),
+        env=tuple({**p["env"], **ours} for p in resolved["processes"]),
+        unset=tuple(u for u in unset if u not in ours),
         profile=cell.nccl,
         profile_set={name: str(value) for name, value in profile["set"].items()},
-        profile_unset=tuple(profile["unset"]),
+        profile_unset=tuple(u for u in profile["unset"] if u not in ours),
         device=command.device(config),
         ranks=expected_ranks(argv[0]),
         algorithm=str(spec["algorithm"]).upper() if cell.steps else None,

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from quietgate.errors import BadInput
@@ -51,24 +51,53 @@ def opened(path: Path, scratch: Path | None = None) -> Iterator[Path]:
         scratch: where to unpack an archive (default: a temporary folder, removed afterwards).
     """
     path = Path(path)
+    if _is_folder(path):
+        yield path / _top(path, files(path))
+        return
+    with contextlib.ExitStack() as stack:
+        if scratch is None:
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="quietgate-"))
+            scratch = Path(made)
+        with _zip(path) as archive:
+            top = _look_at(path, archive.infolist())
+            _unpack(path, archive, scratch)
+        with said_of(path, scratch):
+            yield scratch / top
+
+
+def look(path: Path) -> None:
+    """BadInput where `opened` would refuse the results at `path` before it unpacks anything."""
+    path = Path(path)
+    if _is_folder(path):
+        _top(path, files(path))
+        return
+    with _zip(path) as archive:
+        _look_at(path, archive.infolist())
+
+
+def _is_folder(path: Path) -> bool:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else e
         raise BadInput(f"{shown(path)}: {reason or e}; name a results folder or a zip of one") from None
-    if stat.S_ISDIR(mode):
-        for _ in files(path):
-            pass
-        yield _study_folder(path, path)
-        return
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
         raise BadInput(f"{shown(path)}: neither a folder nor a zip file")
-    with contextlib.ExitStack() as stack:
-        if scratch is None:
-            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="quietgate-"))
-            scratch = Path(made)
-        _unpack(path, scratch)
-        yield _study_folder(path, scratch)
+    return stat.S_ISDIR(mode)
+
+
+@contextlib.contextmanager
+def said_of(path: Path, folder: Path) -> Iterator[None]:
+    """Bad input in `folder`, a scratch one of ours, is said of `path`, which a person knows."""
+    try:
+        yield
+    except BadInput as e:
+        raise BadInput(str(e).replace(shown(folder), shown(path))) from None
+
+
+def below(root: Path, text: object) -> str:
+    """A message with the files in `root` named by their path below it, as all that is said of results."""
+    return str(text).replace(f"{shown(root)}/", "")
 
 
 def shown(text: object) -> str:
@@ -108,40 +137,41 @@ def _walk(root: Path, below: str, found: list[str]) -> None:
                     raise BadInput(f"{shown(root)}: more than {MAX_FILES} files")
 
 
-def _study_folder(path: Path, root: Path) -> Path:
-    """`root`, or the only folder in it, whichever holds study.json."""
-    if (root / "study.json").is_file():
-        return root
-    inside = [p for p in root.iterdir() if p.is_dir() and (p / "study.json").is_file()]
-    if len(inside) == 1:
-        return inside[0]
-    what = f"{len(inside)} studies" if inside else "no study.json"
+def _top(path: Path, names: Iterable[str]) -> str:
+    """Where study.json is among the files: "" or the only folder that has one."""
+    tops = {n.removesuffix("study.json") for n in names if re.fullmatch(r"([^/]+/)?study\.json", n)}
+    if "" in tops or len(tops) == 1:
+        return "" if "" in tops else tops.pop()
+    what = f"{len(tops)} studies" if tops else "no study.json"
     raise BadInput(f"{shown(path)}: {what} in it; name the folder or the archive of one study")
 
 
-def _unpack(path: Path, target: Path) -> None:
+@contextlib.contextmanager
+def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            _look_at(path, entries)
-            left = MAX_TOTAL_BYTES
-            for entry in entries:
-                if not entry.is_dir():
-                    left -= _unpack_one(path, archive, entry, target)
-                    if left < 0:
-                        raise _too_big(path)
+            yield archive
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as e:
         raise BadInput(f"{shown(path)}: not a whole zip file ({shown(e)}); fetch it again") from None
     except OSError as e:
         raise BadInput(f"{shown(path)}: {e.strerror or e}") from None
 
 
+def _unpack(path: Path, archive: zipfile.ZipFile, target: Path) -> None:
+    left = MAX_TOTAL_BYTES
+    for entry in archive.infolist():
+        if not entry.is_dir():
+            left -= _unpack_one(path, archive, entry, target)
+            if left < 0:
+                raise _too_big(path)
+
+
 def _too_big(path: Path) -> BadInput:
     return BadInput(f"{shown(path)}: unpacks to more than {MAX_TOTAL_BYTES >> 30} GiB; refused")
 
 
-def _look_at(path: Path, entries: list[zipfile.ZipInfo]) -> None:
-    """Refuse an archive by its list of contents, before a byte is unpacked."""
+def _look_at(path: Path, entries: list[zipfile.ZipInfo]) -> str:
+    """Refuse an archive by its list of contents, before a byte is unpacked; else where its study.json is."""
     if len(entries) > MAX_FILES:
         raise BadInput(f"{shown(path)}: more than {MAX_FILES} files; refused")
     if sum(e.file_size for e in entries) > MAX_TOTAL_BYTES:
@@ -159,6 +189,7 @@ def _look_at(path: Path, entries: list[zipfile.ZipInfo]) -> None:
     for entry in entries:
         if not entry.is_dir() and entry.filename.casefold() in parents:
             raise BadInput(f"{shown(path)}: {entry.filename!r}: a file and a folder; refused")
+    return _top(path, (entry.filename for entry in entries))
 
 
 def _odd(entry: zipfile.ZipInfo) -> str | None:

@@ -21,14 +21,12 @@ from quietgate.analyse.launch_records import launched_cells
 from quietgate.errors import BadInput
 from quietgate.files import read_json, sha256, source_digest, write_atomic, write_json
 from quietgate.share import checksums, crate, reviewers, verify
-from quietgate.share.archive import EXTENSIONS, PLAIN_NAMES, files, shown
+from quietgate.share.archive import EXTENSIONS, PLAIN_NAMES, files, said_of, shown
 from quietgate.share.belongs import study_files
-from quietgate.share.remake import ARCHIVE, INPUTS, OBSERVATIONS, observations_of, remake
+from quietgate.share.remake import ARCHIVE, OBSERVATIONS, PROMPTS, observations_of, remake
 from quietgate.share.scrub import Scrubber, find
 from quietgate.share.secrets import SHAPES
 from quietgate.share.study_record import read_study
-
-PROMPTS = f"{INPUTS}/prompts.jsonl"
 
 _BASEDIR = Path(__file__).parents[4]
 _PACKAGE = Path(__file__).parents[1]
@@ -46,7 +44,8 @@ def bundle(results: Path, folder: Path, say: Callable[[str], None], small: bool 
     """
     with tempfile.TemporaryDirectory(prefix="quietgate-share-") as scratch:
         stage_root = Path(scratch) / "results"
-        archive = stage(results, stage_root, say, small)
+        with said_of(results, stage_root):
+            archive = stage(results, stage_root, say, small)
         path = folder / reviewers.file_name(archive)
         _zip(stage_root, path, archive["date"])
     return path
@@ -74,7 +73,7 @@ def stage(results: Path, target: Path, say: Callable[[str], None], small: bool =
     notes += remake(target, target)
     found = verify.check(target, left_out=left_out)
     if not found.readable:
-        raise BadInput("\n".join(found.problems))
+        raise BadInput("\n".join(f"{shown(target)}/{line}" for line in found.problems))
     archive: records.Record = {
         "schema": "quietgate/archive/1",
         "study": study["study"],

@@ -55,9 +55,9 @@ def compare(a: Path, b: Path) -> Iterator[str]:
 def _read(root: Path) -> _Side:
     report = verify.check(root)
     if not report.readable:
-        raise BadInput("\n".join(report.problems))
+        raise BadInput("\n".join(f"{shown(root)}/{line}" for line in report.problems))
     study = read_study(root)
-    launches = list(tables.read_all(root, study))
+    launches = tables.read_all(root, study)
     facts: defaultdict[str, set[str]] = defaultdict(set)
     for found in launches:
         if found.passed("benchmark") is not None:
@@ -67,7 +67,7 @@ def _read(root: Path) -> _Side:
     for name in ("processor", "cores", "memory_mib", "kernel"):
         if host.get(name) is not None:
             facts[f"host {name}"].add(str(host[name]))
-    return _Side(study, tables.collect(root, study)["cells"], launches, dict(facts), len(report.problems))
+    return _Side(study, tables.collect(launches, study)["cells"], launches, dict(facts), len(report.problems))
 
 
 def _lines(a: _Side, b: _Side, path_a: Path, path_b: Path) -> Iterator[str]:

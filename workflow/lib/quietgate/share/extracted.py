@@ -13,7 +13,7 @@ from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.analyse.profile import profile as extract
 from quietgate.errors import BadInput
 from quietgate.records import Record
-from quietgate.share.archive import shown
+from quietgate.share.archive import below, shown
 from quietgate.share.numbers import equal
 from quietgate.share.redraw import differences
 from quietgate.study.stages import profile_digest
@@ -23,7 +23,7 @@ _QUICK_BYTES = 1_000_000
 # A trace that unpacks to more was made to fill a disk or a memory.
 _MAX_RATIO = 300
 _CHUNK = 2**20
-_FOLDER = re.compile(r"\S*/trace/")
+_FOLDER = re.compile(r"[^\s'\"]*/trace/")
 
 
 def comparable(study: Record, found: LaunchRecords) -> bool:
@@ -46,7 +46,7 @@ def problems(folder: Path, profile: Record, steps: int) -> Iterator[str]:
     try:
         again = extract(folder, steps)
     except BadInput as e:
-        yield f"profile.json: cannot be extracted again ({shown(e)[:200]})"
+        yield f"profile.json: cannot be extracted again ({below(folder, shown(e))[:200]})"
         return
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
         yield f"profile.json: its sources are garbled ({shown(repr(e))[:100]})"
@@ -54,7 +54,8 @@ def problems(folder: Path, profile: Record, steps: int) -> Iterator[str]:
     for name, value in again.items():
         for place, here, there in differences(value, profile.get(name)):
             if not _same(here, there):
-                yield f"profile.json: {name}{place} is {there!r:.60}, its sources give {here!r:.60}"
+                named, given = (_FOLDER.sub("trace/", repr(x))[:60] for x in (there, here))
+                yield f"profile.json: {name}{place} is {named}, its sources give {given}"
                 return
 
 

@@ -7,7 +7,6 @@ version before is added to `STEPS`; until somebody runs it, older records are re
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ def version_of(record: Any) -> tuple[str, int] | None:
     return (found[1], int(found[2])) if found else None
 
 
-def version_problem(record: Any, results: Path) -> str | None:
+def version_problem(record: Any) -> str | None:
     """Why a record of another schema version cannot be read as it is, and what to do; None for ours."""
     version = version_of(record)
     if version is None:
@@ -48,7 +47,7 @@ def version_problem(record: Any, results: Path) -> str | None:
             return f"schema {kind} {number} is too old to be read (now {now}); repeat the measurement"
         return (
             f"of the earlier schema {kind} {number} (now {now}); "
-            f"run `python -m quietgate migrate {shlex.quote(str(results))}`"
+            "run `python -m quietgate migrate FOLDER` on these results (an archive unpacked)"
         )
     return None
 
@@ -71,7 +70,7 @@ def migrate(root: Path) -> Iterator[str]:
         kind, number = version
         now = CURRENT.get(kind, 1)
         if number > now or any((kind, n) not in STEPS for n in range(number, now)):
-            raise BadInput(f"{shown(path)}: {version_problem(record, root)}")
+            raise BadInput(f"{shown(path)}: {version_problem(record)}")
         for n in range(number, now):
             record = STEPS[kind, n](record) | {"schema": f"quietgate/{kind}/{n + 1}"}
         records.write(path, record)

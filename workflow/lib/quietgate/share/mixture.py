@@ -34,7 +34,7 @@ def facts(found: LaunchRecords) -> dict[str, str]:
     out = {name: str(v) for name, v in sorted((launch.get("versions") or {}).items())}
     out["driver"] = str(launch.get("driver"))
     out["GPUs"] = json.dumps(sorted(str(g.get("name")) for g in launch.get("gpus") or []))
-    out |= server_facts(found.gates.get(found.instance or "") or found.records.get("gate") or {})
+    out |= server_facts(found.gate or {})
     return out
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from quietgate import provenance
 from quietgate.errors import BadInput
 from quietgate.files import read_json
-from quietgate.share.archive import shown
+from quietgate.share.archive import below, shown
 from quietgate.share.remake import ARCHIVE, remake
 
 IDENTICAL = "identical"
@@ -206,4 +206,5 @@ def attempt(root: Path, scratch: Path) -> tuple[list[Verdict], list[str]]:
     try:
         return redraw(root, scratch)
     except BadInput as e:
-        return [Verdict("tables", DIFFERS, f"cannot be made: {line}") for line in str(e).splitlines()], []
+        lines = below(root, e).splitlines()
+        return [Verdict("tables", DIFFERS, f"cannot be made: {line}") for line in lines], []

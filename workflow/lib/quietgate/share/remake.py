@@ -14,6 +14,7 @@ from quietgate.share.archive import shown
 # Copies of files that the config names somewhere on the machine of whoever measured.
 INPUTS = "inputs"
 OBSERVATIONS = f"{INPUTS}/reference_observations.csv"
+PROMPTS = f"{INPUTS}/prompts.jsonl"
 ARCHIVE = "archive.json"
 
 

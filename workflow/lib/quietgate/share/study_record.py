@@ -25,7 +25,7 @@ def read_study(root: Path) -> records.Record:
     """The study record of the results in `root`; BadInput, one line, where it cannot be trusted."""
     path = root / "study.json"
     study = strict.load(path)
-    wrong = version_problem(study, root) or _problem(study, path)
+    wrong = version_problem(study) or _problem(study, path)
     if wrong:
         raise BadInput(f"{shown(path)}: {shown(wrong)}")
     return dict(study)

@@ -2,7 +2,8 @@
 
 Looked at, in order: every file's bytes (SHA256SUMS), every record's schema, that no cell is missing, that
 records belong together (digests, server lives, gates), the numbers recomputed from the raw requests, what
-tables and figures say of their own files, and that one table holds one version of everything.
+tables and figures say of their own files, that one table holds one version of everything, and that what an
+archive says besides is what its records say.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from quietgate.analyse import tables
 from quietgate.analyse.launch_records import LaunchRecords, launched_cells
 from quietgate.errors import BadInput
 from quietgate.files import read_json, sha256
-from quietgate.share import checksums, extracted, mixture, numbers, strict
-from quietgate.share.archive import opened, shown
+from quietgate.share import checksums, extracted, mixture, numbers, restated, strict
+from quietgate.share.archive import below, opened, shown
 from quietgate.share.migrate import version_of, version_problem
 from quietgate.share.remake import ARCHIVE
 from quietgate.share.study_record import read_study
@@ -71,13 +72,14 @@ def check(root: Path, traces: bool = False, left_out: Collection[str] = ()) -> R
         if (root / name).exists()
     ]
     if report.readable:
-        launches = list(tables.read_all(root, study))
+        launches = tables.read_all(root, study)
         report.problems += _launches(root, study, launches, report.notes, traces, left_out)
         report.problems += mixture.problems(launches)
         report.problems += _readers(study, launches)
         report.problems += _products(root, study)
+        report.problems += restated.problems(root, study, launches, report.notes)
     cut = len(report.problems) - MAX_PROBLEMS
-    report.problems = [shown(p) for p in dict.fromkeys(report.problems)][:MAX_PROBLEMS]
+    report.problems = [below(root, shown(p)) for p in dict.fromkeys(report.problems)][:MAX_PROBLEMS]
     if cut > 0:
         report.problems.append(f"... and {cut} more")
     return report
@@ -114,10 +116,10 @@ def _unsafe(root: Path) -> Iterator[str]:
         try:
             record = strict.load(path)
         except BadInput as e:
-            yield str(e).replace(str(root) + "/", "", 1)
+            yield below(root, e)
             continue
         if version_of(record):
-            wrong = version_problem(record, root)
+            wrong = version_problem(record)
             if wrong:
                 yield f"{name}: {wrong}"
         elif name.parts[0] == "cells" and len(name.parts) <= 4:
@@ -217,7 +219,7 @@ def _breaks(path: Path, root: Path) -> Iterator[str]:
         if version_of(record):
             records.read(path)
     except BadInput as e:
-        yield str(e).replace(f"{root}/", "", 1)
+        yield below(root, e)
 
 
 def _lives(found: LaunchRecords) -> Iterator[str]:

@@ -16,6 +16,7 @@ from quietgate.study.flags import canonical
 # Where the embedded server and its models live, relative to the run's working folder.
 EMBEDDED_ENV = "resources/sglang-cpu"
 EMBEDDED_MODELS = "resources/tiny-models"
+EMBEDDED_NAMES = ("target", "eagle3")
 # The per-cycle timer, an SGLang plugin that is found through PYTHONPATH.
 TIMER = "workflow/timer"
 EMBEDDED_REQUIREMENTS = "envs/sglang-cpu.txt"
@@ -86,9 +87,19 @@ def is_embedded(config: dict[str, Any]) -> bool:
 
 def uses_tiny_models(config: dict[str, Any]) -> bool:
     """Whether a model of the study is one of the tiny ones trained on the spot (`embedded:NAME`)."""
+    return bool(tiny_models(config))
+
+
+def tiny_models(config: dict[str, Any]) -> dict[str, str]:
+    """The NAME of every `embedded:NAME` of the study, by its place in the config."""
     server = config["server"]
-    named = [*server["args"].values(), server["speculative"]["draft_model_path"]]
-    return any(isinstance(v, str) and v.startswith("embedded:") for v in named)
+    named = {f"server.args.{flag}": value for flag, value in server["args"].items()}
+    named["server.speculative.draft_model_path"] = server["speculative"]["draft_model_path"]
+    return {
+        place: value.removeprefix("embedded:")
+        for place, value in named.items()
+        if isinstance(value, str) and value.startswith("embedded:")
+    }
 
 
 def _program(config: dict[str, Any], basedir: str) -> list[str]:

@@ -17,10 +17,11 @@ from quietgate.records import validator
 from quietgate.study.cross_field import Config, cross_field_problems
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """YAML in which a key stands once: of two `grid` blocks the first would be lost without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping, unless a key stands in it twice."""
         seen = set()
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, yaml.ScalarNode):
@@ -42,7 +43,7 @@ def load(path: Path) -> Config:
     except UnicodeDecodeError:
         raise BadConfig([f"{path}: not a text file; a study's config is YAML"]) from None
     try:
-        config = yaml.load(text, _Loader)
+        config = yaml.load(text, Loader)
     except RecursionError:
         raise BadConfig([f"{path}: nested too deeply"]) from None
     except yaml.YAMLError as e:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from quietgate.study.command import device, interpreter
+from quietgate.study.command import EMBEDDED_NAMES, device, interpreter, tiny_models
 from quietgate.study.flags import canonical
 from quietgate.study.nccl_variables import problems as variable_problems
 
@@ -33,6 +33,7 @@ def cross_field_problems(config: Config) -> list[str]:
         *_profiles(config),
         *_axes(config),
         *_entry(config),
+        *_embedded(config),
         *_all_reduce(config),
         *_reference(config),
         *_in_grid(config, "timer_cost"),
@@ -178,6 +179,13 @@ def _entry(config: Config) -> Iterator[str]:
     entry = server["entry"]
     if server["python"] is None and entry is not None and entry[0].startswith("-"):
         yield "server.entry: starts with an option, but server.python is null; name the interpreter"
+
+
+def _embedded(config: Config) -> Iterator[str]:
+    for place, name in tiny_models(config).items():
+        if name not in EMBEDDED_NAMES:
+            known = ", ".join(f"embedded:{n}" for n in EMBEDDED_NAMES)
+            yield f"{place}: the workflow makes no model embedded:{name}; there are: {known}"
 
 
 def _all_reduce(config: Config) -> Iterator[str]:

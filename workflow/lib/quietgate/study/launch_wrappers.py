@@ -29,6 +29,8 @@ _KEPT = {
 }
 _CONTAINERS = {"docker", "podman", "nerdctl"}
 _IMAGE_RUNNERS = {"apptainer", "singularity", "enroot"}
+# Behind these a path may be one of another file system.
+ELSEWHERE = frozenset({*_CONTAINERS, *_IMAGE_RUNNERS, "srun", "ssh"})
 _SHELLS = {"bash", "sh", "zsh", "dash"}
 # Docker's options without a value; every other one takes the next word.
 _BARE = {

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from quietgate.study import command, typical
-from quietgate.study.here import missing
 from quietgate.study.resume import plan_redo
 from quietgate.study.stages import EXTRACT, chain, launch_folder
 from quietgate.study.study import Cell, Launch, Study
@@ -20,12 +19,13 @@ _UNKNOWN_LAUNCH_S = 60.0
 _UNKNOWN_LAUNCH_BYTES = 3_000_000
 
 
-def lines(study: Study, results: Path, detail: bool = True) -> Iterator[str]:
+def lines(study: Study, results: Path, detail: bool = True, problems: Sequence[str] = ()) -> Iterator[str]:
     """The plan as text, line by line.
 
     Args:
         results: results/<study>; need not exist.
         detail: also print the full command of every cell, not only of the reference.
+        problems: what a run on this machine would refuse; the first of the warnings.
     """
     yield from _head(study)
     yield ""
@@ -42,7 +42,7 @@ def lines(study: Study, results: Path, detail: bool = True) -> Iterator[str]:
         yield from command_lines(study, cell)
     yield ""
     yield from _state(study, results)
-    notes = [*missing(study), *study_warnings(study)]
+    notes = [*problems, *study_warnings(study)]
     if notes:
         yield ""
         yield "Warnings:"
@@ -61,6 +61,8 @@ def study_warnings(study: Study) -> list[str]:
                 "steps": study.config["grid"]["steps"],
                 "device": command.device(study.config),
                 "profile": cell.nccl,
+                "unset": process["unset"],
+                "workflow_env": resolved["workflow_env"],
             }
             for note in warnings(facts):
                 found.setdefault(note)

@@ -158,14 +158,22 @@ def _study_products(study: Study, results: Path) -> Iterator[Redo]:
         present = tuple(Path(p) for p in products if (results / p).exists())
         if not present:
             continue
-        if not isinstance(record, dict):
-            yield Redo(None, record_name, "incomplete", present)
-        elif record.get("digest") != wanted:
-            yield Redo(None, record_name, CHANGED, present)
-        elif not all((results / f).exists() for f in _listed(record)):
-            yield Redo(None, record_name, "a file that it lists is gone", present)
-        elif any(sha256(results / f) != wanted for f, wanted in _listed(record).items()):
-            yield Redo(None, record_name, "a file that it lists was changed", present)
+        if why := _stale(results, record, wanted):
+            yield Redo(None, record_name, why, present)
+
+
+def _stale(results: Path, record: Any, wanted: str) -> str | None:
+    """Why a record of the whole study, or what it lists, does not stand; None where it does."""
+    if not isinstance(record, dict):
+        return "incomplete"
+    if record.get("digest") != wanted:
+        return CHANGED
+    listed = _listed(record)
+    if not all((results / f).exists() for f in listed):
+        return "a file that it lists is gone"
+    if any(sha256(results / f) != written for f, written in listed.items()):
+        return "a file that it lists was changed"
+    return None
 
 
 def _listed(record: dict[str, Any]) -> dict[str, str]:

@@ -37,6 +37,8 @@ class _Launch:
     device: str
     where: str
     nvlink: bool | None
+    unset: tuple[str, ...]
+    workflow_env: Mapping[str, str]
 
     @property
     def ranks(self) -> int:
@@ -48,7 +50,8 @@ def warnings(facts: Mapping[str, Any]) -> list[str]:
 
     Args:
         facts: `argv` (tokens), `env`, `device` ("cpu" or "cuda"), `steps` (of the whole grid), and where
-            known `profile` (name of the NCCL profile) and `nvlink` (whether the GPUs have it).
+            known `profile` (name of the NCCL profile), `nvlink` (whether the GPUs have it), `unset` (names
+            of variables) and `workflow_env` (what the workflow sets over `env` and `unset`).
     """
     name = facts.get("profile")
     launch = _Launch(
@@ -58,6 +61,8 @@ def warnings(facts: Mapping[str, Any]) -> list[str]:
         device=str(facts.get("device", "cuda")),
         where=f"profile {name}: " if name else "",
         nvlink=facts.get("nvlink"),
+        unset=tuple(facts.get("unset", ())),
+        workflow_env=facts.get("workflow_env", {}),
     )
     return [note for rule in _RULES for note in rule(launch)]
 
@@ -171,6 +176,18 @@ def _nccl_log(launch: _Launch) -> Iterator[str]:
             yield f"NCCL_DEBUG_SUBSYS lacks {', '.join(absent)}: the gate cannot read what NCCL was given"
 
 
+def _overridden(launch: _Launch) -> Iterator[str]:
+    for name, ours in launch.workflow_env.items():
+        value = launch.env.get(name, ours)
+        # A path is prolonged, not replaced.
+        if name not in launch.unset and (value == ours or ours.endswith(f":{value}")):
+            continue
+        asked = f"{name}={value}" if name in launch.env else f"unset {name}"
+        log = "NCCL's own log of each rank is the gate's proof that the profile was taken"
+        why = log if name.startswith("NCCL_DEBUG") else "measuring and proving need it"
+        yield f"{launch.where}{asked} does not hold: the workflow sets {name}={ours} in its place; {why}"
+
+
 def _all_reduce(launch: _Launch) -> Iterator[str]:
     if launch.device == "cpu" or launch.ranks == 1:
         return
@@ -278,4 +295,5 @@ _RULES: tuple[Callable[[_Launch], Iterator[str]], ...] = (
     _inert_sglang,
     _speculation,
     _nccl_log,
+    _overridden,
 )
