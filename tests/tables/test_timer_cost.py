@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from draw import synthetic
 
-from quietgate.analyse import tables
+from quietgate.analyse import tables, timer_cost
 from quietgate.analyse.collect import collect
 from quietgate.draw import report
 
@@ -26,6 +26,17 @@ def test_it_is_found_with_an_interval_around_the_truth(tmp_path):
     assert (row["launches"], row["launches_untimed"]) == (4, 4)
     assert "with SGLang's stage timer on, steps-2_nccl-tuned decodes" in row["text"]
     assert "95 % interval" in row["text"]
+
+
+def test_a_cost_that_matters_is_a_warning(tmp_path):
+    _, record, folder = made(tmp_path)
+    [told] = [w for w in record["warnings"] if w.startswith("timers:")]
+    assert pd.read_csv(folder / "timer_cost.csv")["text"][0] in told
+    assert "server.env" in told
+    small = pd.DataFrame([{"percent": -1.9, "percent_high": -0.5, "text": "x"}])
+    unsure = pd.DataFrame([{"percent": -9.0, "percent_high": 0.5, "text": "x"}])
+    unknown = pd.DataFrame([{"percent": -9.0, "percent_high": None, "text": "x"}])
+    assert [len(timer_cost.warnings(f)) for f in (small, unsure, unknown)] == [0, 0, 1]
 
 
 def test_one_launch_of_each_gives_no_interval(tmp_path):

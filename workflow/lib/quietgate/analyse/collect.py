@@ -37,7 +37,11 @@ def collect(root: Path, out: Path) -> records.Record:
         "agreement": found["agreement"],
         # One refused record stops `tables.collect`, so that here there is none.
         "refused": [],
-        "warnings": [*found["warnings"], *machines.differences(machines.launches(root, study))],
+        "warnings": [
+            *found["warnings"],
+            *(timer_cost.warnings(derived["timer_cost"]) if "timer_cost" in derived else ()),
+            *machines.differences(machines.launches(root, study)),
+        ],
     }
 
 

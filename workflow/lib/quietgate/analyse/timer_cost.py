@@ -21,6 +21,9 @@ COLUMNS = (
     "epoch", "concurrency", "cell", "untimed", "timers", "launches", "launches_untimed",
     "decode_tokens_per_s", "untimed_decode_tokens_per_s", "percent", "percent_low", "percent_high", "text",
 )  # fmt: skip
+# What nobody needs to be told of.
+TOLERATED_PERCENT = 2.0
+_CURE = "a timer's variable set to 0 under server.env switches it off in every cell"
 # The switches in words.
 _NAMES = {
     "SGLANG_ENABLE_METRICS_DEVICE_TIMER": "SGLang's stage timer",
@@ -49,6 +52,19 @@ def timer_cost(cells: pd.DataFrame, untimed: pd.DataFrame, study: Mapping[str, A
         for row in _compared(level.reset_index(drop=True), about, int(level["concurrency"].iloc[0]))
     ]
     return rounded(pd.DataFrame(rows, columns=list(COLUMNS)))
+
+
+def warnings(found: pd.DataFrame) -> list[str]:
+    """A sentence for each row where the timers slow the server by more than `TOLERATED_PERCENT`.
+
+    Not where the interval leaves room for no cost at all.
+    """
+    return [
+        f"timers: {row['text']} Cells that differ by less than that may differ by what the timers cost each; "
+        f"{_CURE}"
+        for row in found.to_dict("records")
+        if row["percent"] < -TOLERATED_PERCENT and (pd.isna(row["percent_high"]) or row["percent_high"] < 0)
+    ]
 
 
 def _compared(values: pd.DataFrame, about: Mapping[str, Any], concurrency: int) -> Iterator[Row]:
