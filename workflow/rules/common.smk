@@ -95,20 +95,30 @@ def only_redraws():
     return bool(targets) and targets <= {"share", "figures"}
 
 
+def look_beforehand(study):
+    """What keeps the study's servers from being started here ends the run, before anything is moved."""
+    problems = beforehand.problems(study)
+    if problems:
+        refuse("\n".join(problems))
+
+
 def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
-    problems = [] if only_redraws() else beforehand.problems(study)
-    if problems:
-        refuse("\n".join(problems))
+    # Results brought from elsewhere are finished and drawn also where their model is not.
+    served = only_redraws() or resume.all_measured(study, results)
+    if not served:
+        look_beforehand(study)
     try:
         study_lock = lease.lock_study(results)
     except BadInput as error:
         refuse(error)
     lease.claim_owner()
     lease.reap_stale(results, say=tell)
-    study.freeze(results / ".live/study.json")
     redo = to_redo(study, results)
+    if served and resume.takes_server(redo):
+        look_beforehand(study)
+    study.freeze(results / ".live/study.json")
     for item in redo:
         tell(f"set aside: {item}")
     resume.set_aside(redo, results)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate.study import command, typical
-from quietgate.study.resume import plan_redo
+from quietgate.study.resume import measured, plan_redo
 from quietgate.study.stages import EXTRACT, chain, launch_folder
 from quietgate.study.study import Cell, Launch, Study
 from quietgate.study.warnings import warnings
@@ -157,7 +157,7 @@ def _state(study: Study, results: Path) -> Iterator[str]:
     if extra:
         yield f"  left alone, no longer in the grid: {', '.join(extra)}"
     again = [*unfinished, *(x for x, item in redo.items() if item.stage == EXTRACT.name)]
-    offline = [x for x in again if not _needs_server(study, results, x)]
+    offline = [x for x in again if measured(study, results, x)]
     todo = len(new) + len(unfinished) + len(redo) - len(offline)
     seconds, size, source = _typical(study, results)
     yield (
@@ -165,11 +165,6 @@ def _state(study: Study, results: Path) -> Iterator[str]:
         f"{todo * size / 1e6:.0f} MB ({source})"
         + (f"; {len(offline)} to extract again, without a server" if offline else "")
     )
-
-
-def _needs_server(study: Study, results: Path, launch: Launch) -> bool:
-    folder = launch_folder(results, launch)
-    return not all((folder / s.record).exists() for s in chain(study) if s.needs_server)
 
 
 def _present(study: Study, results: Path, launch: Launch) -> int:

@@ -70,6 +70,22 @@ def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> 
     return redo
 
 
+def takes_server(redo: list[Redo]) -> bool:
+    """Whether a server must be started to make again what is in `redo`."""
+    return any(item.launch and item.stage != EXTRACT.name for item in redo)
+
+
+def all_measured(study: Study, results: Path) -> bool:
+    """Whether there is a record of everything in the study that takes a server."""
+    return all(measured(study, results, launch) for launch in study.launches)
+
+
+def measured(study: Study, results: Path, launch: Launch) -> bool:
+    """Whether everything of a launch that takes a server is there."""
+    folder = launch_folder(results, launch)
+    return all((folder / s.record).exists() for s in chain(study) if s.needs_server)
+
+
 def history_of(results: Path) -> tuple[Asked, ...]:
     """The launches that the study in this folder had asked for, if it was finished; else none."""
     old = read_json(results / "study.json")
