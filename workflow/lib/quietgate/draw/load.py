@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
@@ -46,6 +46,11 @@ def concurrency(material: Material) -> Drawn:
             row[1].axhline(1.0, color=GREY, lw=0.8)
             _lines(row[1], material, part, "ratio_to_0_steps")
             row[1].set_ylabel("ratio to 0 steps")
+            # Logarithmic, as the crossover is interpolated: the mark lies where the line crosses.
+            row[1].set_yscale("log")
+            row[1].yaxis.set_major_locator(MaxNLocator(5))
+            row[1].yaxis.set_minor_locator(NullLocator())
+            row[1].yaxis.set_major_formatter(ScalarFormatter())
             for value in part["crossover_streams"].dropna().unique():
                 row[1].plot([value, value], [0.985, 1.015], color="black", lw=1.2, zorder=5)
     axes[0][0].set_ylim(bottom=0)
