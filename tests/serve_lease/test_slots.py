@@ -1,5 +1,6 @@
 """Slots: which there are, whose turn it is, and making room."""
 
+import contextlib
 import os
 import time
 
@@ -10,6 +11,8 @@ from quietgate.errors import BadInput
 from quietgate.gpus import Gpu
 from quietgate.serve import lease, ports, slots, waiting
 from quietgate.serve.slots import Slot, discover, try_slot
+from quietgate.study import Study
+from quietgate.study.plan import study_warnings
 from serve_lease.house import release, until
 
 FOUR = tuple(Gpu(i, f"GPU-{'dcba'[i]}", "Test", 1000) for i in range(4))
@@ -66,6 +69,56 @@ def test_a_machine_without_a_driver():
         assert gpus.driver_version() is None
         with pytest.raises(gpus.NvmlError):
             gpus.used_mib(["GPU-x"])
+
+
+class Driver:
+    """NVML's answers about links: for each GPU, whether each of its links is active."""
+
+    def __init__(self, *links):
+        self.links, self.asked = links, None
+
+    def call(self, name, *arguments):
+        match name:
+            case "nvmlDeviceGetCount_v2":
+                arguments[0]._obj.value = len(self.links)
+            case "nvmlDeviceGetHandleByIndex_v2":
+                self.asked = arguments[0]
+            case "nvmlDeviceGetNvLinkState":
+                link = arguments[1].value
+                if link >= len(self.links[self.asked]):
+                    raise gpus.NvmlError("no such link")
+                arguments[2]._obj.value = self.links[self.asked][link]
+
+
+@pytest.mark.parametrize(
+    ("links", "found"),
+    [
+        (([1],), None),
+        (([1, 1], [1, 1]), True),
+        (([0, 1], [0, 0, 1]), True),
+        (([1, 1], [0, 0]), False),
+        (([], []), False),
+    ],
+)
+def test_nvlink_is_what_every_gpu_has(monkeypatch, links, found):
+    monkeypatch.setattr(gpus, "_nvml", lambda: contextlib.nullcontext(Driver(*links)))
+    assert gpus.nvlink() is found
+
+
+def test_ll128_is_warned_of_where_there_is_no_nvlink(monkeypatch):
+    config = {
+        "study": "s",
+        "server": {"python": "python3", "args": {"model-path": "m/x", "tp-size": 2}},
+        "grid": {"steps": [0], "nccl": ["p"]},
+        "nccl_profiles": {"p": {"set": {"NCCL_PROTO": "LL128"}}},
+    }
+    told = {}
+    for linked in (True, False, None):
+        monkeypatch.setattr(gpus, "nvlink", lambda linked=linked: linked)
+        told[linked] = [n for n in study_warnings(Study.from_config(config)) if "corrupt" in n]
+    assert told[True] == []
+    assert "here, without NVLink," in told[False][0]
+    assert "on GPUs without NVLink" in told[None][0]
 
 
 def test_folder_that_cannot_be_made(tmp_path, monkeypatch):

@@ -90,6 +90,36 @@ def all_gpus() -> tuple[Gpu, ...]:
     return tuple(found)
 
 
+# More than any GPU has.
+_MOST_LINKS = 32
+
+
+def nvlink() -> bool | None:
+    """Whether every GPU here has an active NVLink; None where there are no two GPUs to link."""
+    try:
+        with _nvml() as nvml:
+            count = ctypes.c_uint()
+            nvml.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+            if count.value < 2:
+                return None
+            return all(_linked(nvml, index) for index in range(count.value))
+    except NvmlError:
+        return None
+
+
+def _linked(nvml: _Nvml, index: int) -> bool:
+    handle, active = ctypes.c_void_p(), ctypes.c_uint()
+    nvml.call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+    for link in range(_MOST_LINKS):
+        try:
+            nvml.call("nvmlDeviceGetNvLinkState", handle, ctypes.c_uint(link), ctypes.byref(active))
+        except NvmlError:  # no such link, or none at all on this GPU
+            return False
+        if active.value:
+            return True
+    return False
+
+
 def driver_version() -> str | None:
     """The NVIDIA driver's version, or None without a driver."""
     try:

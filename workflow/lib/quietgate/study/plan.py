@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from quietgate import gpus
 from quietgate.study import command, typical
 from quietgate.study.resume import measured, plan_redo
 from quietgate.study.stages import EXTRACT, chain, launch_folder
@@ -52,6 +53,7 @@ def lines(study: Study, results: Path, detail: bool = True, problems: Sequence[s
 def study_warnings(study: Study) -> list[str]:
     """What is inert or dangerous in this study, each with the reason, without repeats."""
     found: dict[str, None] = {}
+    linked = gpus.nvlink() if command.device(study.config) == "cuda" else None
     for cell in study.cells:
         resolved = study.resolved(cell)
         for process in resolved["processes"]:
@@ -61,6 +63,7 @@ def study_warnings(study: Study) -> list[str]:
                 "steps": study.config["grid"]["steps"],
                 "device": command.device(study.config),
                 "profile": cell.nccl,
+                "nvlink": linked,
                 "unset": process["unset"],
                 "workflow_env": resolved["workflow_env"],
             }
