@@ -176,11 +176,37 @@ def test_profiles_that_nccl_serves_alike_cannot_differ() -> None:
     assert "RING LL on 1 channel" in found[2, "default", "ll-ring"]["statement"]
     other = found[2, "default", "simple"]
     assert other["same"] is False
-    assert other["why"] == "512 bytes: RING LL on 1 channel against RING SIMPLE on 1 channel"
+    assert other["why"] == ("AllReduce of 512 bytes: RING LL on 1 channel against RING SIMPLE on 1 channel")
     idle = found[0, "default", "simple"]
     assert (idle["same"], idle["why"]) == (None, "simple: custom kernel")
     assert len(found) == 4
     assert any(s.endswith("(steps 2)") for s in sentences(gates, CELLS))
+
+
+def test_profiles_may_be_alike_with_few_streams_only() -> None:
+    few, many = [choice(512), choice(1536)], [choice(4096), choice(6144)]
+    gates = [
+        record("2-default", [*few, *many], decode_bytes=6144),
+        record("2-ll-ring", [*few, choice(4096, channels=4), choice(6144, channels=4)], decode_bytes=6144),
+    ]
+    (found,) = compare_profiles(gates, CELLS, [8, 1, 2])
+    assert (found["same"], found["alike_at"]) == (False, [1, 2])
+    assert "cannot differ on decode at 2 streams" in found["statement"]
+    assert "AllReduce of 4096 bytes" in found["statement"]
+    (found,) = compare_profiles(gates, CELLS, [8])
+    assert "differ on decode: AllReduce of 4096 bytes" in found["statement"]
+
+
+def test_another_transport_is_another_profile_however_alike_the_choices() -> None:
+    gates = [
+        record("2-default", [choice(512)], transports={"P2P/CUMEM": 48}),
+        record("2-ll-ring", [choice(512)], transports={"SHM/direct/direct": 16}),
+    ]
+    (found,) = compare_profiles(gates, CELLS, [1])
+    assert found["same"] is False
+    assert found["why"] == "by P2P/CUMEM against SHM/direct/direct"
+    gates[1] = record("2-ll-ring", [choice(512)], transports={"P2P/CUMEM": 32})
+    assert compare_profiles(gates, CELLS, [1])[0]["same"] is True
 
 
 def test_unknown_sizes_ask_for_all_to_be_alike() -> None:

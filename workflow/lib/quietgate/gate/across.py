@@ -23,7 +23,7 @@ def findings(gates: Sequence[records.Record], study: Mapping[str, Any]) -> dict[
         "drifts": drifts,
         "agreement": list(_agreement(gates, study)),
         "warnings": [
-            *choices.sentences(gates, study["cells"]),
+            *choices.sentences(gates, study["cells"], study["config"]["benchmark"]["concurrency"]),
             *map(drift.describe, drift.consequences(gates, declared)),
         ],
     }

@@ -1,14 +1,14 @@
 """Can two NCCL profiles differ on decode at all? NCCL's own choices say so, whatever was timed.
 
 For every collective that it plans, NCCL logs bytes, algorithm, protocol and channels. Where two profiles
-were served alike for every decode-size message, they ran the same code on decode, and a difference of
-their tok/s is noise, whatever its size.
+were served alike for every decode-size message, over the same transports, they ran the same code on decode,
+and a difference of their tok/s is noise, whatever its size.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quietgate.inspect import nccl
@@ -17,17 +17,21 @@ Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
 
 
-def compare_profiles(records: Iterable[Record], cells: Iterable[Cell]) -> list[dict[str, Any]]:
+def compare_profiles(
+    records: Iterable[Record], cells: Iterable[Cell], streams: Sequence[int] = ()
+) -> list[dict[str, Any]]:
     """Compare what NCCL chose between every two profiles at the same steps and axes.
 
     Args:
         records: gate records of the study.
         cells: {"id", "steps", "nccl", "axes"} of each cell.
+        streams: the numbers of streams that the study times; the largest made `decode_bytes`.
 
     Returns:
         one entry per pair: steps, axes, a and b (profiles), largest_bytes, same (True: every decode-size
-        all-reduce is served alike; False: some are not; None: the logs cannot tell), why, different (the
-        messages served otherwise), statement for a report.
+        all-reduce is served alike; False: some are not; None: the logs cannot tell), alike_at (numbers of
+        streams whose messages are all served alike), why, different (the messages served otherwise),
+        statement for a report.
     """
     by_id = {c["id"]: c for c in cells}
     found: dict[str, dict[str, Any]] = {}
@@ -43,15 +47,16 @@ def compare_profiles(records: Iterable[Record], cells: Iterable[Cell]) -> list[d
     out = []
     for group in groups.values():
         for a, b in itertools.combinations(sorted(group, key=lambda c: str(c["nccl"])), 2):
-            entry = _compare(found[a["id"]], found[b["id"]], str(a["nccl"]), str(b["nccl"]))
+            names = str(a["nccl"]), str(b["nccl"])
+            entry = _compare(found[a["id"]], found[b["id"]], *names, sorted(streams))
             out.append({"steps": a["steps"], "axes": a["axes"], **entry})
     return sorted(out, key=lambda e: (e["a"], e["b"], e["steps"]))
 
 
-def sentences(records: Iterable[Record], cells: Iterable[Cell]) -> list[str]:
+def sentences(records: Iterable[Record], cells: Iterable[Cell], streams: Sequence[int] = ()) -> list[str]:
     """What the comparison of every two profiles says, each once, with the steps it holds for."""
     steps_of: dict[str, list[int]] = {}
-    for entry in compare_profiles(records, cells):
+    for entry in compare_profiles(records, cells, streams):
         steps_of.setdefault(entry["statement"], []).append(entry["steps"])
     return [
         f"{statement} (steps {', '.join(map(str, sorted(set(steps))))})"
@@ -73,8 +78,10 @@ def profile_verdict(record: Record) -> str | None:
     return None if evidence is None else evidence.get("profile_verdict")
 
 
-def _compare(a: Mapping[str, Any], b: Mapping[str, Any], name_a: str, name_b: str) -> dict[str, Any]:
-    base: dict[str, Any] = {"a": name_a, "b": name_b, "largest_bytes": None, "different": []}
+def _compare(
+    a: Mapping[str, Any], b: Mapping[str, Any], name_a: str, name_b: str, streams: Sequence[int]
+) -> dict[str, Any]:
+    base: dict[str, Any] = {"a": name_a, "b": name_b, "largest_bytes": None, "different": [], "alike_at": []}
     idle = [
         f"{name}: {evidence.get('why')}"
         for name, evidence in ((name_a, a), (name_b, b))
@@ -89,36 +96,62 @@ def _compare(a: Mapping[str, Any], b: Mapping[str, Any], name_a: str, name_b: st
         return base | {"same": None, "why": why, "statement": f"{name_a} and {name_b}: {why}"}
     limits = [e["decode_bytes"] for e in (a, b) if e.get("decode_bytes")]
     largest = max(limits) if limits else None
-    result = nccl.compare_choices(ours, theirs, largest)
-    reduce = [x for x in (*result["alike"], *result["different"]) if x["collective"] in (None, "AllReduce")]
-    same = result["same"] if reduce else None
+    found = base | {"largest_bytes": largest}
+    ways = [" and ".join(sorted(e.get("transports") or ())) for e in (a, b)]
+    if all(ways) and ways[0] != ways[1]:
+        # Alike in algorithm, protocol and channels, data still goes another way, at another speed.
+        why = f"by {ways[0]} against {ways[1]}"
+        different = nccl.compare_choices(ours, theirs, largest)["different"]
+        statement = f"{name_a} and {name_b} differ in transport: {why}"
+        return found | {"same": False, "why": why, "different": different, "statement": statement}
+    result, same = _up_to(ours, theirs, largest)
     sizes = "of decode's size" if largest else "of any size"
+    served = f"alike ({_served(result['alike'])})"
+    if largest is not None and same is False:
+        for few in streams:
+            # A decode message grows with the number of requests in its batch.
+            fewer, alike = _up_to(ours, theirs, largest * few // streams[-1])
+            if alike:
+                found["alike_at"] = [*found["alike_at"], few]
+                served = f"alike ({_served(fewer['alike'])})"
     if same is None:
         why = f"the two logs have no all-reduce {sizes} in common"
         statement = f"{name_a} and {name_b}: {why}"
     elif same:
-        why = f"NCCL serves every collective {sizes} alike ({_served(result['alike'])})"
+        why = f"NCCL serves every collective {sizes} {served}"
         statement = f"{name_a} and {name_b} cannot differ on decode: {why}; a measured difference is noise"
     elif largest is None:
         # Prefill's messages are among these, and only the model's config.json tells how large decode's are.
         same = None
         why = f"{_difference(result)}; whether decode sends such messages is not known"
         statement = f"{name_a} and {name_b} are served differently: {why}"
+    elif found["alike_at"]:
+        most = found["alike_at"][-1]
+        why = f"with more streams NCCL serves them differently, {_difference(result)}"
+        statement = (
+            f"{name_a} and {name_b} cannot differ on decode at {most} stream{'s' * (most != 1)}: NCCL serves "
+            f"every collective of that size {served}, a measured difference is noise; {why}"
+        )
     else:
         why = _difference(result)
         statement = f"{name_a} and {name_b} differ on decode: {why}"
-    return base | {
-        "largest_bytes": largest,
-        "same": same,
-        "why": why,
-        "different": result["different"],
-        "statement": statement,
-    }
+    return found | {"same": same, "why": why, "different": result["different"], "statement": statement}
+
+
+def _up_to(
+    ours: list[dict[str, Any]], theirs: list[dict[str, Any]], largest: int | None
+) -> tuple[dict[str, Any], bool | None]:
+    """The comparison of messages up to a size; whether all are alike, None without an all-reduce in it."""
+    result = nccl.compare_choices(ours, theirs, largest)
+    reduce = [x for x in (*result["alike"], *result["different"]) if x["collective"] in (None, "AllReduce")]
+    return result, result["same"] if reduce else None
 
 
 def _difference(result: Mapping[str, Any]) -> str:
-    one = result["different"][0]
-    return f"{one['bytes']} bytes: {_how(one['a'])} against {_how(one['b'])}"
+    """The smallest message that is served differently: decode surely sends that one."""
+    one = min(result["different"], key=lambda x: (x["bytes"], x["collective"] != "AllReduce"))
+    what = f"{one['collective'] or 'collective'} of {one['bytes']} bytes"
+    return f"{what}: {_how(one['a'])} against {_how(one['b'])}"
 
 
 def _served(alike: list[dict[str, Any]]) -> str:
