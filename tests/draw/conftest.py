@@ -37,6 +37,7 @@ def results(tmp_path_factory):
         failed={(3, "tuned"): "out_of_memory"},
         failed_launches={(1, "untuned", "l2"): "killed"},
         drivers=dict.fromkeys(("l1", "l2", "l3"), "580.1"),
+        transfer={"untuned": 0.5, "tuned": 0.12},
     )
     return root, study, outcome
 

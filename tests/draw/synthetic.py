@@ -75,6 +75,7 @@ def write(
     seed: int = 11,
     noise: float = 0.008,
     drivers: dict[str, str] | None = None,
+    transfer: dict[str, float] | None = None,
 ) -> dict[str, Any]:
     """Write study.json and every record below `root`; returns the study record.
 
@@ -84,6 +85,7 @@ def write(
         verdict: what the gate says of the tuned profile.
         timer: whether SGLang's stage timer told draft, verify and extend.
         drivers: the GPU driver by launch id.
+        transfer: milliseconds that NCCL moves data in a verify, by profile.
     """
     study = Study.from_config(settings, "invented.yaml")
     record = study_record(study)
@@ -96,6 +98,7 @@ def write(
         when = place / len(study.launches)
         one = _Launch(root, study, launch, place, verdict, timer)
         one.driver = (drivers or {}).get(launch.id, one.driver)
+        one.transfer = (transfer or {}).get(cell.nccl)
         if why:
             one.fail(why)
         else:
@@ -145,6 +148,7 @@ class _Launch:
         self.instance = hashlib.sha256(f"{launch.cell.id}/{launch.id}".encode()).hexdigest()[:12]
         self.place, self.verdict, self.timer = place, verdict, timer
         self.driver: str | None = None
+        self.transfer: float | None = None
 
     def put(
         self, kind: str, status: str, fields: dict[str, Any], failure: Any = None, file: str = ""
@@ -320,6 +324,12 @@ class _Launch:
             "sources": {"cycle_ms": "requests", **{f"{n}_ms": "device_timer" for n in known}},
         }  # fmt: skip
 
+    def communication(self) -> dict[str, Any]:
+        if self.transfer is None:
+            return {"share": None, "why": "no trace"}
+        moved = self.transfer * (1 + 0.01 * (7 * self.place % 5 - 2))
+        return {"share": 0.2, "why": None, "transfer_ms_per_span": moved, "waiting_ms_per_span": 0.3}
+
     def put_profile(self, windows: list[dict[str, Any]], passes: list[dict[str, Any]]) -> None:
         first = windows[0]
         source = dict.fromkeys(("draft_ms", "verify_ms", "extend_ms", "decode_ms", "cycle_ms"))
@@ -346,7 +356,7 @@ class _Launch:
                 },
                 "comparisons": [], "windows": windows,
                 "profiler": {"cycle_ms": None, "timed_cycle_ms": None, "stretch": None, "why": "no trace"},
-                "communication": {"share": None, "why": "no trace"},
+                "communication": self.communication(),
                 "acceptance": {"by_position": acceptance(self.cell.steps), "cycles": 1, "why": None},
                 "trace": None,
             },

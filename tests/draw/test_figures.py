@@ -355,12 +355,13 @@ def test_what_can_no_longer_be_drawn_leaves_no_old_file(on_cpu, tmp_path):
     (tmp_path / "drift.png").write_bytes(b"of an earlier run")
     record = draw_all(root / "tables", tmp_path, study, outcome)
     assert not (tmp_path / "drift.png").exists()
-    assert {e["name"] for e in record["not_drawn"]} == {"drift", "concurrency", "verify_cost"}
+    assert {e["name"] for e in record["not_drawn"]} == {"drift", "concurrency", "verify_cost", "transfer"}
 
 
 def test_a_panel_for_each_value_of_another_axis(tmp_path):
     axes = {"graphs": {"flag": "disable-cuda-graph", "values": [None, True]}}
-    study, outcome = made(tmp_path, config([0, 1, 2], launches=2, concurrency=(1, 4), axes=axes))
+    settings = config([0, 1, 2], launches=2, concurrency=(1, 4), axes=axes)
+    study, outcome = made(tmp_path, settings, transfer={"untuned": 0.5, "tuned": 0.12})
     shown = material(tmp_path, study, outcome)
     with house_style():
         drawn = by_steps.decode_tokens_per_s(shown)

@@ -89,7 +89,7 @@ def test_nothing_is_fetched(page):
 
 def test_every_figure_is_there_with_alternative_text(page):
     images = [a for t, a in page.tags if t == "img"]
-    assert len(images) == 12
+    assert len(images) == 13
     assert all(a["alt"] for a in images)
 
 

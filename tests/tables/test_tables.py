@@ -41,7 +41,7 @@ def test_cells_has_the_agreed_columns(study_of):
         "cell", "steps", "nccl", "launch", "concurrency", "repeat", "status", "failure_class",
         "nccl_verdict", "decode_tokens_per_s", "request_tokens_per_s", "output_tokens_per_s",
         "tokens_per_cycle", "cycle_ms", "draft_ms", "verify_ms", "extend_ms", "other_ms", "ttft_s",
-        "end_to_end_s", "requests", "started_at", "instance", "machine",
+        "end_to_end_s", "target_ms", "nccl_transfer_ms", "requests", "started_at", "instance", "machine",
     ]  # fmt: skip
 
 

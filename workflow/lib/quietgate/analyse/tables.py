@@ -37,13 +37,15 @@ PASS_NUMBERS = (
 )
 # Taken from the profile, which knows the best source of each; the others are the pass's own.
 STAGE_NUMBERS = ("draft_ms", "verify_ms", "extend_ms", "other_ms")
+# Of the target's pass, with or without speculation; see `_of_target`.
+TARGET_NUMBERS = ("target_ms", "nccl_transfer_ms")
 STAGES = ("draft", "verify", "extend", "decode", "cycle")
 
 # The columns of each table after cell, steps, nccl and the other axes.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "cells": (
         "launch", "concurrency", "repeat", "status", "failure_class", "nccl_verdict",
-        *PASS_NUMBERS, "requests", "started_at", "instance", "machine",
+        *PASS_NUMBERS, *TARGET_NUMBERS, "requests", "started_at", "instance", "machine",
     ),
     "requests": ("launch", *FIELDS),
     "stages": (
@@ -185,6 +187,7 @@ def _cells(found: LaunchRecords) -> Iterator[Row]:
         stages = profiled.get((one["concurrency"], one["repeat"]), {})
         yield {
             **{name: (stages if name in STAGE_NUMBERS else one).get(name) for name in PASS_NUMBERS},
+            **_of_target(found.cell["steps"], stages, found.passed("profile") or {}),
             "concurrency": one["concurrency"],
             "repeat": one["repeat"],
             "status": one["status"],
@@ -194,6 +197,19 @@ def _cells(found: LaunchRecords) -> Iterator[Row]:
             "started_at": benchmark["started_at"],
             "instance": benchmark["instance"],
         }
+
+
+def _of_target(steps: int, window: Row, profile: Mapping[str, Any]) -> Row:
+    """The target's pass of a cycle, with or without speculation, and NCCL's transfer in it.
+
+    The transfer is that of the profiler's pass, so it stands at that number of streams only.
+    """
+    here = window.get("concurrency") == profile.get("concurrency")
+    communication = profile.get("communication", {}) if here else {}
+    return {
+        "target_ms": window.get("verify_ms" if steps else "decode_ms"),
+        "nccl_transfer_ms": communication.get("transfer_ms_per_span"),
+    }
 
 
 def _request(line: RequestLine) -> Row:

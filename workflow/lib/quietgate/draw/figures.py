@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from quietgate.draw import accepted, by_steps, checks, cycle, grid, latency, load
+from quietgate.draw import accepted, by_steps, checks, cycle, grid, latency, load, transfer
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.save import EXTENSIONS, save
 from quietgate.draw.style import house_style
@@ -21,6 +21,7 @@ FIGURES: dict[str, Callable[[Material], Drawn]] = {
     "acceptance": accepted.acceptance,
     "cycle_stages": cycle.cycle_stages,
     "verify_cost": accepted.verify_cost,
+    "transfer": transfer.transfer,
     "concurrency": load.concurrency,
     "latency": latency.latency,
     "drift": checks.drift,

@@ -18,6 +18,7 @@ CATEGORIES = {
     "acceptance": "Speculation",
     "cycle_stages": "Where the time goes",
     "verify_cost": "Where the time goes",
+    "transfer": "Where the time goes",
     "concurrency": "Load",
     "latency": "Load",
     "drift": "Checks of the study",
