@@ -93,11 +93,13 @@ def trace(found: dict[str, Any] | None, why: str | None, steps: int) -> Source:
     field = "kernel_ms" if kernels else "span_ms"
     values: dict[str, float | None] = {}
     extents: dict[str, float | None] = {}
+    replays: dict[str, float | None] = {}
     names = {"draft": "draft", "verify": "verify", "draft_extend": "extend", "decode": "decode"}
     for span, stage in names.items():
         if span in spans and (steps or stage == "decode"):
             values[f"{stage}_ms"] = spans[span]["steady"][field]
             extents[f"{stage}_ms"] = spans[span]["steady"]["extent_ms"]
+            replays[f"{stage}_ms"] = spans[span]["steady"]["replay_ms"]
     if steps:
         values.pop("decode_ms", None)
     absent = "the trace has no span of it"
@@ -109,6 +111,7 @@ def trace(found: dict[str, Any] | None, why: str | None, steps: int) -> Source:
         reasons | _by_grid(steps),
         kind="kernels" if kernels else "spans",
         extents=extents,
+        replays=replays,
         problems=found["problems"],
     )
 

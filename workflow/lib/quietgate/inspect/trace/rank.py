@@ -167,20 +167,20 @@ def _belonging(
     columns: _Columns, start: Floats, dur: Floats, communicates: Any
 ) -> tuple[SpanTable, KernelColumns | None, str]:
     """The spans to use, and by which line and moment a kernel belongs to one of them."""
+    wanted = np.array(columns.correlation, dtype=np.int64)
     if columns.gpu.stage:
         stream = np.array(columns.stream, dtype=np.int64)
-        return columns.gpu, KernelColumns(start, dur, communicates, stream, start), "gpu_spans"
+        return columns.gpu, KernelColumns(start, dur, communicates, stream, start, wanted), "gpu_spans"
     if not columns.launch_at or not columns.start:
         return columns.cpu, None, "cpu_spans"
     launches = np.array(columns.launch_correlation, dtype=np.int64)
     order = np.argsort(launches, kind="stable")
-    wanted = np.array(columns.correlation, dtype=np.int64)
     at = np.minimum(np.searchsorted(launches[order], wanted), len(order) - 1)
     launch = order[at]
     known = launches[launch] == wanted
     line = np.where(known, np.array(columns.launch_line, dtype=np.int64)[launch], -1)
     moment = np.array(columns.launch_at)[launch]
-    return columns.cpu, KernelColumns(start, dur, communicates, line, moment), "launches"
+    return columns.cpu, KernelColumns(start, dur, communicates, line, moment, wanted), "launches"
 
 
 def _busy_ms(start: Floats, dur: Floats) -> float:

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from quietgate.errors import BadInput
 from quietgate.inspect.trace import names
 from quietgate.inspect.trace.rank import RankTrace, read_ranks
@@ -35,6 +37,8 @@ def read(paths: Sequence[Path | str], processes: int | None = None) -> dict[str,
     if not ranks:
         raise BadInput("\n".join(problems))
     ranks.sort(key=lambda r: (r.summary["rank"] is None, r.summary["rank"], r.summary["file"]))
+    ranks, copies = _once_each(ranks)
+    problems += copies
     for part in sorted({str(r.summary["part"]) for r in ranks}):
         same = [r for r in ranks if str(r.summary["part"]) == part]
         for rank, result in zip(same, split([r.collectives for r in same]), strict=True):
@@ -82,6 +86,24 @@ def _attempt(path: Path) -> list[RankTrace] | str:
         return read_ranks(path)
     except BadInput as e:
         return str(e)
+
+
+def _once_each(ranks: list[RankTrace]) -> tuple[list[RankTrace], list[str]]:
+    """The traces without copies: one paired with itself would show a rank that never waits."""
+    kept: list[RankTrace] = []
+    problems: list[str] = []
+    for rank in ranks:
+        twin = next((k for k in kept if _same(k, rank)), None)
+        if twin is None:
+            kept.append(rank)
+        else:
+            problems.append(f"{rank.summary['file']}: the same trace as {twin.summary['file']}; counted once")
+    return kept, problems
+
+
+def _same(a: RankTrace, b: RankTrace) -> bool:
+    one, other = ({k: v for k, v in r.summary.items() if k not in ("file", "json_mb")} for r in (a, b))
+    return one == other and np.array_equal(a.collectives.start, b.collectives.start)
 
 
 def _totals(summaries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -141,7 +163,7 @@ def _spans(summaries: list[dict[str, Any]]) -> dict[str, Any]:
         stages[stage]["span_ms_median"] = _median([f["span_ms_median"] for f in found])
         stages[stage]["steady"] = {
             name: _median([f["steady"][name] for f in found])
-            for name in ("kernel_ms", "communication_ms", "extent_ms", "span_ms")
+            for name in ("kernel_ms", "communication_ms", "extent_ms", "replay_ms", "span_ms")
         }
     return stages
 

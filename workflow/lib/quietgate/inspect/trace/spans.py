@@ -2,7 +2,8 @@
 
 A span's own duration is stretched by the profiler wherever work is launched from the CPU; the
 kernels inside it are not. So kernel time is what a stage costs, and the extent from the first
-kernel's start to the last one's end is kernel time plus gaps.
+kernel's start to the last one's end is kernel time plus gaps. The same of the CUDA graphs replayed
+in it (`replay_ms`) is hardly stretched: a graph's kernels are launched all at once.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Occurrence:
     communication_us: float = 0.0
     first: float = float("inf")
     last: float = float("-inf")
+    replay_us: float = 0.0
 
     @property
     def extent_us(self) -> float | None:
@@ -91,6 +93,8 @@ class KernelColumns:
     communicates: npt.NDArray[np.bool_]
     line: Ints
     moment: Floats
+    # The launch that started each kernel; a launch of several kernels is the replay of a CUDA graph.
+    launch: Ints
 
 
 def occurrences(
@@ -117,9 +121,23 @@ def occurrences(
         durations = kernels.dur[inside]
         one.kernel_us += float(durations.sum())
         one.communication_us += float(durations[kernels.communicates[inside]].sum())
+        one.replay_us += _replay_us(kernels, inside)
         one.first = min(one.first, float(kernels.start[inside].min()))
         one.last = max(one.last, float((kernels.start[inside] + durations).max()))
     return sorted(found.values(), key=lambda o: o.start), stage_of
+
+
+def _replay_us(kernels: KernelColumns, inside: Ints) -> float:
+    """From the first kernel's start to the last one's end of each graph replayed among some kernels."""
+    inside = inside[kernels.launch[inside] > 0]
+    _, of, count = np.unique(kernels.launch[inside], return_inverse=True, return_counts=True)
+    if not len(count) or count.max() < 2:
+        return 0.0
+    start = kernels.start[inside]
+    first, last = np.full(len(count), np.inf), np.full(len(count), -np.inf)
+    np.minimum.at(first, of, start)
+    np.maximum.at(last, of, start + kernels.dur[inside])
+    return float((last - first)[count > 1].sum())
 
 
 def _lines(kernels: KernelColumns | None) -> dict[int, tuple[Ints, Floats]]:
@@ -165,6 +183,7 @@ def summary(found: list[Occurrence], source: str) -> dict[str, Any]:
                     _median_ms([o.communication_us for o in kept]) if with_kernels else None
                 ),
                 "extent_ms": _median_ms([e for o in kept if (e := o.extent_us) is not None]),
+                "replay_ms": _median_ms([o.replay_us for o in kept if o.replay_us > 0]),
                 "span_ms": _median_ms([o.end - o.start for o in kept]),
             },
         }
