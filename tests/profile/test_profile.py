@@ -318,3 +318,19 @@ def test_the_stage_timer_is_compared_with_the_replay_that_it_stands_around(launc
     assert compared["draft_ms", "trace"]["b_value"] == pytest.approx(0.47)
     assert "graph" in compared["draft_ms", "trace"]["note"]
     assert "gaps grow" in compared["verify_ms", "trace"]["note"], "no graph is known of it"
+
+
+def test_damaged_lines_cost_no_more_than_themselves(launch):
+    good = {"event": "cycle", "t": 5.0, "verify_ms": 3.0, "cycle_ms": 4.0}
+    lines = [good, {"event": "cycle", "verify_ms": 99.0}, good | {"verify_ms": "x"}, [1], good | {"t": 50.0}]
+    cycles = "".join(json.dumps(line) + "\n" for line in lines) + '{"event": "cyc'
+    windows = [window(from_epoch_s=1.0, to_epoch_s=9.0)]
+    files = {"instances__0123456789ab__cycles.7.jsonl": cycles}
+    folder = launch(windows, [one_pass()], requests=[request()], **files)
+    (folder / "requests.jsonl").write_text((folder / "requests.jsonl").read_text() + 'null\n7\n{"phase": "ti')
+    found = profiled(folder)
+    assert (found["sources"]["cycle_timer"]["verify_ms"], found["sources"]["cycle_timer"]["cycles"]) == (
+        3.0,
+        2,
+    )
+    assert found["acceptance"]["cycles"] == 50

@@ -106,6 +106,8 @@ def flipped(data: bytes) -> bytes:
         (lambda data: gzip.compress(gzip.decompress(data)[:-700]), "cut short"),
         (lambda data: gzip.compress(b'{"a": 1}'), "torch profiler trace"),
         (lambda data: b"not json at all", "JSON expected"),
+        (lambda data: gzip.compress(b'{"traceEvents": [' + b"[" * 100_000), "nested too deeply"),
+        (lambda data: gzip.compress(b'{"a": ' + b"[" * 100_000), "nested too deeply"),
         (lambda data: gzip.compress(b'{"traceEvents": []}'), "no kernel, launch or span"),
     ],
 )

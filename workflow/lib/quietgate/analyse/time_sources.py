@@ -9,6 +9,7 @@ null, and every null has its reason beside it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
@@ -150,13 +151,13 @@ def cycle_timer(files: Iterable[Path], windows: list[dict[str, Any]], steps: int
             line
             for line in lines
             if line.get("event") == "cycle"
-            and (not times or any(start <= line["t"] <= end for start, end in times))
+            and (not times or any(start <= line.get("t", math.nan) <= end for start, end in times))
         ]
         cycles = max(cycles, len(timed))
         rank = {
             name: median(seen)
             for name in QUANTITIES
-            if (seen := [line[name] for line in timed if line.get(name) is not None])
+            if (seen := [line[name] for line in timed if isinstance(line.get(name), int | float)])
         }
         if rank:
             ranks.append(rank)

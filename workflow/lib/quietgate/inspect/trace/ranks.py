@@ -86,6 +86,8 @@ def _attempt(path: Path) -> list[RankTrace] | str:
         return read_ranks(path)
     except BadInput as e:
         return str(e)
+    except RecursionError:  # of the JSON decoder
+        return f"{path}: values nested too deeply; is it a torch profiler trace?"
 
 
 def _once_each(ranks: list[RankTrace]) -> tuple[list[RankTrace], list[str]]:
