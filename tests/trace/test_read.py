@@ -282,3 +282,26 @@ def test_kernels_whose_launch_is_unknown_are_no_replay(tmp_path):
     events = [traces.kernel("k", 1000 + 50 * k, 10, correlation=0) for k in range(2)]
     events.append(traces.span("draft", 1000, 100, gpu=True))
     assert read(tmp_path, events)["spans"]["draft"]["steady"]["replay_ms"] is None
+
+
+def test_the_first_cycles_waiting_is_not_in_the_steady_halves(tmp_path):
+    """Two cycles in which rank 0 spins for 500 us longer than in the four that follow."""
+    paths = []
+    for rank in (0, 1):
+        events = []
+        for i in range(6):
+            at, early = 10_000.0 + 3000 * i, (503.0 if i < 2 else 3.0) * (rank == 0)
+            events.append(traces.span("step[VERIFY bs=1]", at, 900, gpu=True))
+            events.append(traces.kernel(traces.GEMM, at, 100, 50 + i))
+            events.append(traces.kernel(traces.REDUCE, at + 800 - early, 6 + early, 50 + i))
+        document = traces.document(events, rank=rank, world_size=2)
+        paths.append(traces.write(tmp_path / f"1-TP-{rank}.trace.json.gz", document))
+    found = ranks.read(paths)
+    early = found["ranks"][0]["spans"]["verify"]
+    assert early["waiting_ms_per_span"] == pytest.approx((2 * 0.503 + 4 * 0.003) / 6)
+    assert early["steady"]["waiting_ms"] == pytest.approx(0.003)
+    assert early["steady"]["transfer_ms"] == pytest.approx(0.006)
+    steady = early["steady"]
+    assert steady["communication_ms"] == pytest.approx(steady["transfer_ms"] + steady["waiting_ms"])
+    assert found["ranks"][1]["spans"]["verify"]["steady"]["waiting_ms"] == 0.0
+    assert found["spans"]["verify"]["steady"]["waiting_ms"] == pytest.approx(0.0015)

@@ -232,6 +232,7 @@ def _communication(found: dict[str, Any] | None, why: str | None) -> dict[str, A
         "in_stage": stage if span else None,
         "transfer_ms_per_span": span.get("transfer_ms_per_span"),
         "waiting_ms_per_span": span.get("waiting_ms_per_span"),
+        "steady": {name: span.get("steady", {}).get(name) for name in ("transfer_ms", "waiting_ms")},
         "by_class": one["by_class"],
         "by_kernel": one["by_kernel"],
         "why": one["why"],

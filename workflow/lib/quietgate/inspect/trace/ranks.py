@@ -49,6 +49,8 @@ def read(paths: Sequence[Path | str], processes: int | None = None) -> dict[str,
                 span = rank.summary["spans"][stage]
                 span["transfer_ms_per_span"] = values["transfer_ms"] / span["count"]
                 span["waiting_ms_per_span"] = values["waiting_ms"] / span["count"]
+                for half in ("transfer_ms", "waiting_ms"):
+                    span["steady"][half] = values[f"steady_{half}"]
     summaries = [r.summary for r in ranks]
     world = next((s["world_size"] for s in summaries if s["world_size"]), None)
     seen = {s["rank"] for s in summaries}
@@ -164,8 +166,16 @@ def _spans(summaries: list[dict[str, Any]]) -> dict[str, Any]:
         }
         stages[stage]["span_ms_median"] = _median([f["span_ms_median"] for f in found])
         stages[stage]["steady"] = {
-            name: _median([f["steady"][name] for f in found])
-            for name in ("kernel_ms", "communication_ms", "extent_ms", "replay_ms", "span_ms")
+            name: _median([f["steady"].get(name) for f in found])
+            for name in (
+                "kernel_ms",
+                "communication_ms",
+                "transfer_ms",
+                "waiting_ms",
+                "extent_ms",
+                "replay_ms",
+                "span_ms",
+            )
         }
     return stages
 
