@@ -130,3 +130,31 @@ def test_a_file_is_whole_only_at_its_end(tmp_path):
     for end, whole in ((len(data) - 1, False), (len(data), True)):
         path.write_bytes(data[:end])
         assert profiler._whole(path) is whole
+
+
+@pytest.mark.parametrize(("nodes", "files"), [(2, 3), (1, 2)])
+def test_ranks_of_further_nodes_that_write_here_are_waited_for(tmp_path, nodes, files):
+    """With several nodes two ranks are the least: the third, of a process of this machine, comes later."""
+    info = {"tp_size": 2 * nodes, "nnodes": nodes}
+
+    class Driver:
+        done = ({"ok": True},)
+
+        def stop(self):
+            late.start() if not late.is_alive() and not late.finished.is_set() else None
+
+        def failed_only(self):
+            return False
+
+    def write(rank):
+        (tmp_path / f"1-TP-{rank}.trace.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
+
+    late = threading.Timer(0.8, write, [2])
+    write(0)
+    write(1)
+    found = profiler._await_traces(
+        "http://127.0.0.1:9", tmp_path, set(), profiler._ranks_here(info), profiler._several_nodes(info),
+        Driver(), 30.0, lambda: None,
+    )  # fmt: skip
+    late.join()
+    assert len(found) == files

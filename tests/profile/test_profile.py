@@ -302,3 +302,35 @@ def test_no_pass_that_passed_is_bad_input(launch):
     folder = launch([window()], [one_pass(status="failed")])
     with pytest.raises(BadInput, match="no timed pass"):
         profile(folder, 2)
+
+
+def test_the_stage_timer_is_compared_with_the_replay_that_it_stands_around(launch):
+    found = trace()
+    graph = {"ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": "k", "dur": 100.0}
+    spans = [e for e in found["traceEvents"] if e["cat"] == "gpu_user_annotation" and e["name"] == "draft"]
+    for i, span in enumerate(spans, start=1):
+        args = {"stream": 7, "correlation": 100 + i}
+        found["traceEvents"] += [graph | {"ts": span["ts"] + at, "args": args} for at in (0.0, 370.0)]
+    compared = {
+        (c["quantity"], c["b"]): c for c in profiled(launch([window()], [one_pass()], found))["comparisons"]
+    }
+    # 0.47 ms from the graph's first kernel to its last, against 0.5 ms by the timer.
+    assert compared["draft_ms", "trace"]["b_value"] == pytest.approx(0.47)
+    assert "graph" in compared["draft_ms", "trace"]["note"]
+    assert "gaps grow" in compared["verify_ms", "trace"]["note"], "no graph is known of it"
+
+
+def test_damaged_lines_cost_no_more_than_themselves(launch):
+    good = {"event": "cycle", "t": 5.0, "verify_ms": 3.0, "cycle_ms": 4.0}
+    lines = [good, {"event": "cycle", "verify_ms": 99.0}, good | {"verify_ms": "x"}, [1], good | {"t": 50.0}]
+    cycles = "".join(json.dumps(line) + "\n" for line in lines) + '{"event": "cyc'
+    windows = [window(from_epoch_s=1.0, to_epoch_s=9.0)]
+    files = {"instances__0123456789ab__cycles.7.jsonl": cycles}
+    folder = launch(windows, [one_pass()], requests=[request()], **files)
+    (folder / "requests.jsonl").write_text((folder / "requests.jsonl").read_text() + 'null\n7\n{"phase": "ti')
+    found = profiled(folder)
+    assert (found["sources"]["cycle_timer"]["verify_ms"], found["sources"]["cycle_timer"]["cycles"]) == (
+        3.0,
+        2,
+    )
+    assert found["acceptance"]["cycles"] == 50

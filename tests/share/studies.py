@@ -10,6 +10,7 @@ from typing import Any
 from draw import synthetic
 
 from quietgate import records
+from quietgate.analyse.launch_records import launched_cells
 from quietgate.analyse.profile import profile
 from quietgate.files import write_json
 from quietgate.share.remake import remake
@@ -37,7 +38,7 @@ def finish(folder: Path) -> None:
     study = json.loads((folder / "study.json").read_text())
     study["axes"] = [a for a in study["axes"] if a not in ("steps", "nccl")]
     write_json(folder / "study.json", study)
-    for cell in study["cells"]:
+    for cell in launched_cells(study):
         for launch in sorted((folder / "cells" / cell["id"]).iterdir()):
             extract(launch, study, cell)
             (launch / "server.log").write_text("The server is fired up and ready to roll!\n")

@@ -392,3 +392,24 @@ def test_earlier_schema_is_refused_with_the_command_and_then_migrated(
     monkeypatch.setitem(migrate.CURRENT, "exit", 4)
     with pytest.raises(BadInput, match="too old to be read"):
         list(migrate.migrate(mine))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, None),  # the study as it is
+        ({"untimed__twin": "steps-2_nccl-untuned"}, "untimed: its twin: steps-2_nccl-untuned"),
+        ({"untimed__timers": []}, "untimed: its timers: []"),
+        ({"untimed": None}, "no launch of a cell"),
+    ],
+)
+def test_what_is_said_of_the_cell_without_timers_is_the_configs(
+    change: dict[str, Any], says: str | None, tmp_path: Path
+) -> None:
+    folder = studies.write(tmp_path, draw=False, timer_cost=True)
+    studies.edit(folder / "study.json", **change)
+    found = found_in(folder)
+    if says is None:
+        assert not any("untimed" in line for line in found), found
+    else:
+        assert any(says in line for line in found), found

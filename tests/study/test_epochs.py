@@ -1,6 +1,8 @@
 """Launches asked for: complete blocks; later cells stand beside the reference of their own epoch."""
 
+from quietgate.files import write_json
 from quietgate.study.epochs import Asked, lay_out
+from quietgate.study.resume import history_of
 
 
 def names(asked):
@@ -50,3 +52,25 @@ def test_a_cell_that_is_compared_with_another_brings_launches_of_both():
     second = lay_out(["r", "a", "x"], "r", 1, first, {"x": "a"})
     assert names(a for a in second if a.epoch == 2) == ["r2/2", "a2/2", "x2/2"]
     assert names(lay_out(["r", "a", "x"], "r", 1, [], {"x": "a"})) == ["r1/1", "a1/1", "x1/1"]
+
+
+def test_a_later_epoch_keeps_its_blocks_while_it_is_measured(tmp_path):
+    first = lay_out(["r", "a"], "r", 2, [])
+    second = lay_out(["r", "a", "b"], "r", 2, first)
+    write_json(tmp_path / "study.json", {"launches": [record(a) for a in second]})
+    for asked in first:  # of the second epoch nothing has ended yet
+        end = tmp_path / "cells" / asked.cell / f"l{asked.block}" / "exit.json"
+        end.parent.mkdir(parents=True)
+        end.write_text("{}")
+    assert lay_out(["r", "a", "b"], "r", 2, history_of(tmp_path)) == second
+    (tmp_path / "cells/a/l1/exit.json").unlink()  # a failed launch that is repeated
+    assert lay_out(["r", "a", "b"], "r", 2, history_of(tmp_path)) == second
+
+
+def test_a_first_epoch_that_is_not_finished_takes_new_cells_in(tmp_path):
+    write_json(tmp_path / "study.json", {"launches": [record(a) for a in lay_out(["r", "a"], "r", 1, [])]})
+    assert history_of(tmp_path) == ()
+
+
+def record(asked):
+    return {"cell": asked.cell, "launch": f"l{asked.block}", "block": asked.block, "epoch": asked.epoch}

@@ -7,6 +7,7 @@ from draw import synthetic
 from quietgate.analyse import tables, timer_cost
 from quietgate.analyse.collect import collect
 from quietgate.draw import report
+from quietgate.files import write_json
 
 TRUE_PERCENT = 100 / synthetic.WITHOUT_TIMERS - 100
 
@@ -36,7 +37,7 @@ def test_a_cost_that_matters_is_a_warning(tmp_path):
     small = pd.DataFrame([{"percent": -1.9, "percent_high": -0.5, "text": "x"}])
     unsure = pd.DataFrame([{"percent": -9.0, "percent_high": 0.5, "text": "x"}])
     unknown = pd.DataFrame([{"percent": -9.0, "percent_high": None, "text": "x"}])
-    assert [len(timer_cost.warnings(f)) for f in (small, unsure, unknown)] == [0, 0, 1]
+    assert [len(timer_cost.warnings(f, {})) for f in (small, unsure, unknown)] == [0, 0, 1]
 
 
 def test_one_launch_of_each_gives_no_interval(tmp_path):
@@ -61,8 +62,11 @@ def test_the_cell_without_timers_is_in_no_other_result(tmp_path):
 
 def test_nothing_is_said_where_there_is_nothing_to_compare(tmp_path):
     failed = {(2, "tuned", f"l{i}"): "out_of_memory" for i in (1, 2, 3, 4)}
-    _, _, folder = made(tmp_path, failed_launches=failed)
+    _, record, folder = made(tmp_path, failed_launches=failed)
     assert pd.read_csv(folder / "timer_cost.csv").empty
+    [told] = [w for w in record["warnings"] if w.startswith("timers:")]
+    assert "not known" in told
+    assert "steps-2_nccl-tuned_timers-off" in told
 
 
 def test_the_report_says_it(tmp_path):
@@ -71,3 +75,18 @@ def test_the_report_says_it(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "What the timers cost" in page
     assert pd.read_csv(folder / "timer_cost.csv")["text"][0].replace("'", "&#39;") in page
+
+
+def test_each_epoch_has_its_own_row_that_says_so(tmp_path):
+    settings = synthetic.config([0, 2], launches=4, timer_cost=True)
+    study = synthetic.write(tmp_path, settings)
+    for launch in study["launches"]:
+        launch["epoch"] = 1 if launch["block"] < 3 else 2
+    write_json(tmp_path / "study.json", study)
+    collect(tmp_path, tmp_path / "tables")
+    rows = pd.read_csv(tmp_path / "tables/timer_cost.csv").to_dict("records")
+    assert [(row["epoch"], row["launches"], row["launches_untimed"]) for row in rows] == [
+        (1, 2, 2),
+        (2, 2, 2),
+    ]
+    assert [row["text"][:9] for row in rows] == ["Epoch 1: ", "Epoch 2: "]

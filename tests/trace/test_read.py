@@ -190,7 +190,7 @@ def test_collectives_that_do_not_end_together_are_not_split(tmp_path):
 def test_a_missing_rank_is_named(tmp_path):
     document = traces.document(traces.cycles(3), rank=0, world_size=4)
     paths = [traces.write(tmp_path / f"1-TP-{r}.trace.json.gz", document) for r in (0, 1)]
-    assert ranks.read(paths)["problems"] == ["1 of 4 ranks have a readable trace"]
+    assert ranks.read(paths)["problems"][-1] == "1 of 4 ranks have a readable trace"
 
 
 def test_kernel_totals_that_someone_drew_from_a_trace(tmp_path):
@@ -240,3 +240,68 @@ def test_totals_with_communication_do_not_say_there_is_none(tmp_path):
     found = ranks.read([traces.write(tmp_path / "totals.json", totals)])["communication"]
     assert found["share"] == pytest.approx(0.25)
     assert found["why"] == "totals per kernel cannot tell transfer from waiting"
+
+
+def test_a_copy_of_a_trace_is_no_second_rank(tmp_path):
+    one, two = (
+        traces.document(traces.cycles(4, late_us=late), rank=r, world_size=2) for r, late in ((0, 0), (1, 2))
+    )
+    paths = [traces.write(tmp_path / f"1-TP-{r}.trace.json.gz", d) for r, d in enumerate((one, two))]
+    copy = tmp_path / "1-TP-0 (copy).trace.json"
+    found = ranks.read([*paths, traces.write(copy, one)])
+    assert [r["rank"] for r in found["ranks"]] == [0, 1]
+    assert found["ranks"][0]["communication"]["split"]["waiting_ms"] == pytest.approx(4 * 0.002)
+    assert len(found["problems"]) == 1
+    assert "counted once" in found["problems"][0]
+    alone = ranks.read([paths[0], copy])
+    assert alone["communication"]["transfer_ms"] is None, "paired with itself it would never wait"
+
+
+@pytest.mark.parametrize("gpu_spans", [True, False], ids=["gpu spans", "launch correlation"])
+def test_the_replay_of_a_graph_is_measured_without_what_is_launched_beside_it(tmp_path, gpu_spans):
+    events = []
+    for i in range(5):
+        at, launch = 10_000.0 + 2000 * i, 10 * (i + 1)
+        events += [
+            traces.span("draft", at - 500, 900, external=launch),
+            traces.launch(at - 490, launch),
+            traces.launch(at - 300, launch + 1, name="cudaLaunchKernel"),
+            # A graph of three kernels, then one by itself after a long gap.
+            *(traces.kernel(traces.GEMM, at + 12 * k, 10, launch) for k in range(3)),
+            traces.kernel("argmax", at + 800, 7, launch + 1),
+        ]
+        if gpu_spans:
+            events.append(traces.span("draft", at, 807, gpu=True, external=launch))
+    steady = read(tmp_path, events)["spans"]["draft"]["steady"]
+    assert steady["kernel_ms"] == pytest.approx(0.037)
+    assert steady["extent_ms"] == pytest.approx(0.807)
+    assert steady["replay_ms"] == pytest.approx(0.034)
+
+
+def test_kernels_whose_launch_is_unknown_are_no_replay(tmp_path):
+    events = [traces.kernel("k", 1000 + 50 * k, 10, correlation=0) for k in range(2)]
+    events.append(traces.span("draft", 1000, 100, gpu=True))
+    assert read(tmp_path, events)["spans"]["draft"]["steady"]["replay_ms"] is None
+
+
+def test_the_first_cycles_waiting_is_not_in_the_steady_halves(tmp_path):
+    """Two cycles in which rank 0 spins for 500 us longer than in the four that follow."""
+    paths = []
+    for rank in (0, 1):
+        events = []
+        for i in range(6):
+            at, early = 10_000.0 + 3000 * i, (503.0 if i < 2 else 3.0) * (rank == 0)
+            events.append(traces.span("step[VERIFY bs=1]", at, 900, gpu=True))
+            events.append(traces.kernel(traces.GEMM, at, 100, 50 + i))
+            events.append(traces.kernel(traces.REDUCE, at + 800 - early, 6 + early, 50 + i))
+        document = traces.document(events, rank=rank, world_size=2)
+        paths.append(traces.write(tmp_path / f"1-TP-{rank}.trace.json.gz", document))
+    found = ranks.read(paths)
+    early = found["ranks"][0]["spans"]["verify"]
+    assert early["waiting_ms_per_span"] == pytest.approx((2 * 0.503 + 4 * 0.003) / 6)
+    assert early["steady"]["waiting_ms"] == pytest.approx(0.003)
+    assert early["steady"]["transfer_ms"] == pytest.approx(0.006)
+    steady = early["steady"]
+    assert steady["communication_ms"] == pytest.approx(steady["transfer_ms"] + steady["waiting_ms"])
+    assert found["ranks"][1]["spans"]["verify"]["steady"]["waiting_ms"] == 0.0
+    assert found["spans"]["verify"]["steady"]["waiting_ms"] == pytest.approx(0.0015)

@@ -106,6 +106,8 @@ def flipped(data: bytes) -> bytes:
         (lambda data: gzip.compress(gzip.decompress(data)[:-700]), "cut short"),
         (lambda data: gzip.compress(b'{"a": 1}'), "torch profiler trace"),
         (lambda data: b"not json at all", "JSON expected"),
+        (lambda data: gzip.compress(b'{"traceEvents": [' + b"[" * 100_000), "nested too deeply"),
+        (lambda data: gzip.compress(b'{"a": ' + b"[" * 100_000), "nested too deeply"),
         (lambda data: gzip.compress(b'{"traceEvents": []}'), "no kernel, launch or span"),
     ],
 )
@@ -127,3 +129,29 @@ def test_one_bad_file_is_one_line_and_the_others_are_used(tmp_path, spoil, says)
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BadInput, match=r"gone\.json\.gz: No such file"):
         ranks.read([tmp_path / "gone.json.gz"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ts", "nan"),
+        ("dur", "inf"),
+        ("tid", 2**63),
+        ("tid", -(2**70)),
+        ("ts", []),
+        ("name", 7),
+        ("args", {"stream": 2**64, "correlation": 5}),
+        ("args", {"stream": 7, "correlation": 2**64}),
+        ("args", {"stream": 7, "correlation": -(2**63) - 1}),
+        ("args", None),
+    ],
+)
+def test_one_odd_event_costs_no_more_than_itself(tmp_path, field, value):
+    events = traces.cycles(4)
+    odd = traces.kernel("odd", 20_000, 11, 9)
+    odd[field] = value
+    found = ranks.read([traces.write(tmp_path / "a.trace.json", traces.document([*events, odd]))])
+    assert found["problems"] == []
+    assert found["kernels"]["count"] in (20, 21)
+    assert found["spans"]["verify"]["kernel_ms_per_span"] == pytest.approx(0.305)
+    json.dumps(found, allow_nan=False)

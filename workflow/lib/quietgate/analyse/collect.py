@@ -39,7 +39,11 @@ def collect(root: Path, out: Path) -> records.Record:
         "refused": [],
         "warnings": [
             *found["warnings"],
-            *(timer_cost.warnings(derived["timer_cost"]) if "timer_cost" in derived else ()),
+            *(
+                timer_cost.warnings(derived["timer_cost"], study["untimed"])
+                if "timer_cost" in derived
+                else ()
+            ),
             *machines.differences(machines.launches(root, study)),
         ],
     }

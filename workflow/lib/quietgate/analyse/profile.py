@@ -99,13 +99,21 @@ def _sglang_version(folder: Path) -> str | None:
 
 def _requests(path: Path, concurrency: int) -> list[dict[str, Any]]:
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return []
-    found = [json.loads(line) for line in lines if line.strip()]
+    found = [line for text in lines if (line := _line(text)) is not None]
     return [
         r for r in found if r.get("phase") == "timed" and r.get("ok") and r.get("concurrency") == concurrency
     ]
+
+
+def _line(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:  # collect refuses a file that is not the one measured
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _profiler(found: dict[str, Any] | None, why: str | None, timed: float | None) -> dict[str, Any]:
@@ -224,6 +232,7 @@ def _communication(found: dict[str, Any] | None, why: str | None) -> dict[str, A
         "in_stage": stage if span else None,
         "transfer_ms_per_span": span.get("transfer_ms_per_span"),
         "waiting_ms_per_span": span.get("waiting_ms_per_span"),
+        "steady": {name: span.get("steady", {}).get(name) for name in ("transfer_ms", "waiting_ms")},
         "by_class": one["by_class"],
         "by_kernel": one["by_kernel"],
         "why": one["why"],

@@ -234,10 +234,17 @@ def _stages(found: LaunchRecords) -> Iterator[Row]:
         "other_holds": " ".join(n.removesuffix("_ms") for n in rest["without"]) or None,
         "profiler_stretch": profile["profiler"]["stretch"],
         "communication_share": communication["share"],
-        "communication_transfer_ms": communication.get("transfer_ms_per_span"),
-        "communication_waiting_ms": communication.get("waiting_ms_per_span"),
+        "communication_transfer_ms": _half(communication, "transfer_ms"),
+        "communication_waiting_ms": _half(communication, "waiting_ms"),
         "why": "; ".join(whys) or None,
     }
+
+
+def _half(communication: Mapping[str, Any], name: str) -> float | None:
+    """Of the stage in a steady cycle, as its kernel time; of all cycles in profiles that do not tell."""
+    steady = communication.get("steady")
+    found = communication.get(f"{name}_per_span") if steady is None else steady[name]
+    return None if found is None else float(found)
 
 
 def _failures(found: LaunchRecords) -> Iterator[Row]:

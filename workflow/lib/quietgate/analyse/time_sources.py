@@ -9,6 +9,7 @@ null, and every null has its reason beside it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
@@ -93,11 +94,13 @@ def trace(found: dict[str, Any] | None, why: str | None, steps: int) -> Source:
     field = "kernel_ms" if kernels else "span_ms"
     values: dict[str, float | None] = {}
     extents: dict[str, float | None] = {}
+    replays: dict[str, float | None] = {}
     names = {"draft": "draft", "verify": "verify", "draft_extend": "extend", "decode": "decode"}
     for span, stage in names.items():
         if span in spans and (steps or stage == "decode"):
             values[f"{stage}_ms"] = spans[span]["steady"][field]
             extents[f"{stage}_ms"] = spans[span]["steady"]["extent_ms"]
+            replays[f"{stage}_ms"] = spans[span]["steady"]["replay_ms"]
     if steps:
         values.pop("decode_ms", None)
     absent = "the trace has no span of it"
@@ -109,6 +112,7 @@ def trace(found: dict[str, Any] | None, why: str | None, steps: int) -> Source:
         reasons | _by_grid(steps),
         kind="kernels" if kernels else "spans",
         extents=extents,
+        replays=replays,
         problems=found["problems"],
     )
 
@@ -147,13 +151,13 @@ def cycle_timer(files: Iterable[Path], windows: list[dict[str, Any]], steps: int
             line
             for line in lines
             if line.get("event") == "cycle"
-            and (not times or any(start <= line["t"] <= end for start, end in times))
+            and (not times or any(start <= line.get("t", math.nan) <= end for start, end in times))
         ]
         cycles = max(cycles, len(timed))
         rank = {
             name: median(seen)
             for name in QUANTITIES
-            if (seen := [line[name] for line in timed if line.get(name) is not None])
+            if (seen := [line[name] for line in timed if isinstance(line.get(name), int | float)])
         }
         if rank:
             ranks.append(rank)

@@ -51,14 +51,25 @@ def timer_cost(cells: pd.DataFrame, untimed: pd.DataFrame, study: Mapping[str, A
         for _, level in levels
         for row in _compared(level.reset_index(drop=True), about, int(level["concurrency"].iloc[0]))
     ]
+    if len({row["epoch"] for row in rows}) > 1:
+        rows = [row | {"text": f"Epoch {row['epoch']}: {row['text']}"} for row in rows]
     return rounded(pd.DataFrame(rows, columns=list(COLUMNS)))
 
 
-def warnings(found: pd.DataFrame) -> list[str]:
+def warnings(found: pd.DataFrame, about: Mapping[str, Any]) -> list[str]:
     """A sentence for each row where the timers slow the server by more than `TOLERATED_PERCENT`.
 
-    Not where the interval leaves room for no cost at all.
+    Not where the interval leaves room for no cost at all. One sentence where nothing could be compared.
+
+    Args:
+        found: what `timer_cost` gives.
+        about: the study record's `untimed`.
     """
+    if found.empty:
+        return [
+            f"timers: what they cost is not known: no block has a launch of both {about['id']} and"
+            f" {about['twin']} that passed"
+        ]
     return [
         f"timers: {row['text']} Cells that differ by less than that may differ by what the timers cost each; "
         f"{_CURE}"

@@ -30,6 +30,8 @@ START_S = 120.0
 # How long decoding goes on without any trace before the profiler is told to stop: a server that
 # does not know `num_steps` would never stop by itself.
 NUDGE_S = 30.0
+# How long no trace has changed where it is not known how many come.
+QUIET_S = 2.0
 
 
 def capture(
@@ -56,7 +58,8 @@ def capture(
     driver = _Driver(base_url, prompts, sampling, timeout_s)
     driver.start()
     try:
-        files = _await_traces(base_url, out_dir, before, _ranks_here(info), driver, timeout_s, stop_check)
+        ranks, more = _ranks_here(info), _several_nodes(info)
+        files = _await_traces(base_url, out_dir, before, ranks, more, driver, timeout_s, stop_check)
         profiler_s = time.monotonic() - started
     finally:
         driver.stop()
@@ -85,7 +88,7 @@ def _server_info(base_url: str) -> dict[str, Any]:
 
 
 def _ranks_here(info: dict[str, Any]) -> int | None:
-    """How many scheduler processes write a trace on this machine, or None where unknown."""
+    """How many scheduler processes write a trace here at least, or None where unknown."""
     sizes = {name: info.get(name) for name in ("tp_size", "pp_size", "dp_size", "nnodes")}
     known = {name: size for name, size in sizes.items() if isinstance(size, int) and size > 0}
     if "tp_size" not in known:
@@ -94,6 +97,11 @@ def _ranks_here(info: dict[str, Any]) -> int | None:
     if not info.get("enable_dp_attention"):  # DP attention divides the TP ranks among itself
         ranks *= known.get("dp_size", 1)
     return max(1, ranks // known.get("nnodes", 1))
+
+
+def _several_nodes(info: dict[str, Any]) -> bool:
+    """Whether the server has several nodes: nothing tells how many of them write into this folder."""
+    return isinstance(info.get("nnodes"), int) and info["nnodes"] > 1
 
 
 def _start(
@@ -130,10 +138,12 @@ def _await_traces(
     out_dir: Path,
     before: set[Path],
     ranks: int | None,
+    more: bool,
     driver: _Driver,
     timeout_s: float,
     stop_check: Callable[[], None],
 ) -> list[Path]:
+    """The whole traces of `ranks` ranks; where there may be `more`, all that come until none is written."""
     deadline = time.monotonic() + timeout_s
     nudge_at = time.monotonic() + min(NUDGE_S, timeout_s / 2)
     watched: dict[Path, _Watched] = {}
@@ -145,11 +155,9 @@ def _await_traces(
         if watched:
             driver.stop()
         complete = sorted(path for path, w in watched.items() if w.complete)
-        settled = len(complete) == len(watched) and all(w.quiet_s() > 2.0 for w in watched.values())
-        if complete and len(complete) == len(watched):
-            if ranks is not None and len(complete) >= ranks:
-                return complete
-            if ranks is None and settled:
+        if complete and len(complete) == len(watched) and len(complete) >= (ranks or 1):
+            exact = ranks is not None and not more
+            if exact or all(w.quiet_s() > QUIET_S for w in watched.values()):
                 return complete
         if time.monotonic() >= deadline:
             raise CellFailed("profiler", _missing(complete, watched, ranks, timeout_s, driver))

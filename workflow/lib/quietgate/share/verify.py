@@ -149,10 +149,14 @@ def _grid(study: records.Record) -> Iterator[str]:
             yield f"study.json: cell {cell_id} is not what its name says"
     if asked.reference.id != study["reference"]:
         yield f"study.json: reference is {study['reference']}, the config's is {asked.reference.id}"
-    untimed = study.get("untimed") or {}
-    mine_untimed = asked.untimed.id if asked.untimed else None
-    if untimed.get("id") != mine_untimed:
-        yield f"study.json: the cell without timers is {untimed.get('id')}, the config's is {mine_untimed}"
+    untimed, mine_untimed = study.get("untimed") or {}, asked.about_untimed or {}
+    for name, words in (("id", "the cell without timers"), ("twin", "its twin"), ("timers", "its timers")):
+        if untimed.get(name) != mine_untimed.get(name):
+            yield (
+                f"study.json: untimed: {words}: {str(untimed.get(name))[:100]},"
+                f" the config's: {mine_untimed.get(name)}"
+            )
+            break
     launches: dict[str, int] = dict.fromkeys((c["id"] for c in launched_cells(study)), 0)
     for launch in study["launches"]:
         launches[launch["cell"]] += 1

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from quietgate import provenance, records
 from quietgate.steps.place import FROZEN
-from quietgate.study import Study, command
+from quietgate.study import Study
 from quietgate.study.resume import study_digest
 
 
@@ -53,10 +52,6 @@ def study_record(study: Study) -> records.Record:
 
 
 def untimed(study: Study) -> records.Record | None:
-    """The cell without timers, its twin in the grid, and which timers the twin has on."""
-    cell = study.untimed
-    if cell is None:
-        return None
-    twin = replace(cell, timers=True)
-    timers = command.timers_on(study.resolved(twin))
-    return {"id": cell.id, "twin": twin.id, "timers": timers, "digests": study.digests(cell)}
+    """What the record says of the cell without timers; None where there is none."""
+    about = study.about_untimed
+    return about and {**about, "digests": study.digests(study.cell(about["id"]))}

@@ -87,12 +87,16 @@ def measured(study: Study, results: Path, launch: Launch) -> bool:
 
 
 def history_of(results: Path) -> tuple[Asked, ...]:
-    """The launches that the study in this folder had asked for, if it was finished; else none."""
+    """The launches that the study in this folder had asked for, if it was finished; else none.
+
+    A study of several epochs was finished once: while a later one is measured, interrupted or retried, every
+    launch keeps its place.
+    """
     old = read_json(results / "study.json")
     listed = old.get("launches", []) if isinstance(old, dict) else []
     asked = tuple(Asked(x["cell"], x["block"], x.get("epoch", 1)) for x in listed)
     finished = all((results / "cells" / a.cell / f"l{a.block}" / "exit.json").exists() for a in asked)
-    return asked if finished else ()
+    return asked if finished or any(a.epoch > 1 for a in asked) else ()
 
 
 CHANGED = "made under another configuration or version"

@@ -163,6 +163,14 @@ class Study:
         twin = Cell(steps, nccl, first if steps else self._as_without_speculation(first))
         return replace(twin, timers=False) if command.timers_on(self.resolved(twin)) else None
 
+    @property
+    def about_untimed(self) -> dict[str, Any] | None:
+        """The cell without timers by its id, its twin in the grid, and which timers the twin has on."""
+        if self.untimed is None:
+            return None
+        twin = replace(self.untimed, timers=True)
+        return {"id": self.untimed.id, "twin": twin.id, "timers": command.timers_on(self.resolved(twin))}
+
     @cached_property
     def launched(self) -> tuple[Cell, ...]:
         """Every cell that is launched: the grid's, then the one without timers."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from quietgate.errors import BadInput
 from quietgate.inspect.trace import names, spans
-from quietgate.inspect.trace.spans import Floats, KernelColumns, SpanTable
+from quietgate.inspect.trace.spans import Floats, Ints, KernelColumns, SpanTable
 from quietgate.inspect.trace.stream import Event, TraceFile, args_of
 
 _RANK_IN_NAME = re.compile(r"(?:^|-)(TP|DP|PP|EP)-(\d+)(?=[-.])")
@@ -41,7 +41,10 @@ class Collectives:
     name: list[str]
     start: Floats
     dur: Floats
-    stage: list[str | None]
+    # Per kernel the span that it is in (-1: none); per span its stage, and whether its values are steady.
+    span: Ints
+    stages: list[str]
+    steady: list[bool]
 
 
 @dataclass
@@ -140,16 +143,17 @@ def _summarised(trace: TraceFile, columns: _Columns) -> RankTrace:
     communicating = np.array([names.communication_class(t) is not None for t in texts], dtype=bool)
     communicates = communicating[name] if len(name) else np.zeros(0, dtype=bool)
     table, kernels, source = _belonging(columns, start, dur, communicates)
-    found, stage_of = spans.occurrences(table, kernels)
+    found, span_of = spans.occurrences(table, kernels)
+    lasting = {id(o) for o in spans.steady(found)}
     order = np.flatnonzero(communicates)
     order = order[np.argsort(start[order], kind="stable")]
     collectives = Collectives(
         name=[names.short(texts[i]) for i in name[order]],
         start=start[order],
         dur=dur[order],
-        stage=[names.STAGES[s] if s >= 0 else None for s in stage_of[order]]
-        if len(stage_of)
-        else [None] * len(order),
+        span=span_of[order] if len(span_of) else np.full(len(order), -1, dtype=np.int64),
+        stages=[o.stage for o in found],
+        steady=[id(o) in lasting for o in found],
     )
     kernel_ms = float(dur.sum()) / 1e3
     summary = _identity(trace) | {
@@ -167,20 +171,20 @@ def _belonging(
     columns: _Columns, start: Floats, dur: Floats, communicates: Any
 ) -> tuple[SpanTable, KernelColumns | None, str]:
     """The spans to use, and by which line and moment a kernel belongs to one of them."""
+    wanted = np.array(columns.correlation, dtype=np.int64)
     if columns.gpu.stage:
         stream = np.array(columns.stream, dtype=np.int64)
-        return columns.gpu, KernelColumns(start, dur, communicates, stream, start), "gpu_spans"
+        return columns.gpu, KernelColumns(start, dur, communicates, stream, start, wanted), "gpu_spans"
     if not columns.launch_at or not columns.start:
         return columns.cpu, None, "cpu_spans"
     launches = np.array(columns.launch_correlation, dtype=np.int64)
     order = np.argsort(launches, kind="stable")
-    wanted = np.array(columns.correlation, dtype=np.int64)
     at = np.minimum(np.searchsorted(launches[order], wanted), len(order) - 1)
     launch = order[at]
     known = launches[launch] == wanted
     line = np.where(known, np.array(columns.launch_line, dtype=np.int64)[launch], -1)
     moment = np.array(columns.launch_at)[launch]
-    return columns.cpu, KernelColumns(start, dur, communicates, line, moment), "launches"
+    return columns.cpu, KernelColumns(start, dur, communicates, line, moment, wanted), "launches"
 
 
 def _busy_ms(start: Floats, dur: Floats) -> float:
@@ -309,4 +313,4 @@ def _of_totals(trace: TraceFile, totals: list[tuple[str, float]]) -> RankTrace:
         "spans": {},
         "cycle_ms": None,
     }
-    return RankTrace(summary, Collectives([], np.zeros(0), np.zeros(0), []))
+    return RankTrace(summary, Collectives([], np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), [], []))

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from quietgate.errors import BadInput
 from quietgate.inspect.trace import names
 from quietgate.inspect.trace.rank import RankTrace, read_ranks
@@ -35,6 +37,8 @@ def read(paths: Sequence[Path | str], processes: int | None = None) -> dict[str,
     if not ranks:
         raise BadInput("\n".join(problems))
     ranks.sort(key=lambda r: (r.summary["rank"] is None, r.summary["rank"], r.summary["file"]))
+    ranks, copies = _once_each(ranks)
+    problems += copies
     for part in sorted({str(r.summary["part"]) for r in ranks}):
         same = [r for r in ranks if str(r.summary["part"]) == part]
         for rank, result in zip(same, split([r.collectives for r in same]), strict=True):
@@ -45,6 +49,8 @@ def read(paths: Sequence[Path | str], processes: int | None = None) -> dict[str,
                 span = rank.summary["spans"][stage]
                 span["transfer_ms_per_span"] = values["transfer_ms"] / span["count"]
                 span["waiting_ms_per_span"] = values["waiting_ms"] / span["count"]
+                for half in ("transfer_ms", "waiting_ms"):
+                    span["steady"][half] = values[f"steady_{half}"]
     summaries = [r.summary for r in ranks]
     world = next((s["world_size"] for s in summaries if s["world_size"]), None)
     seen = {s["rank"] for s in summaries}
@@ -82,6 +88,26 @@ def _attempt(path: Path) -> list[RankTrace] | str:
         return read_ranks(path)
     except BadInput as e:
         return str(e)
+    except RecursionError:  # of the JSON decoder
+        return f"{path}: values nested too deeply; is it a torch profiler trace?"
+
+
+def _once_each(ranks: list[RankTrace]) -> tuple[list[RankTrace], list[str]]:
+    """The traces without copies: one paired with itself would show a rank that never waits."""
+    kept: list[RankTrace] = []
+    problems: list[str] = []
+    for rank in ranks:
+        twin = next((k for k in kept if _same(k, rank)), None)
+        if twin is None:
+            kept.append(rank)
+        else:
+            problems.append(f"{rank.summary['file']}: the same trace as {twin.summary['file']}; counted once")
+    return kept, problems
+
+
+def _same(a: RankTrace, b: RankTrace) -> bool:
+    one, other = ({k: v for k, v in r.summary.items() if k not in ("file", "json_mb")} for r in (a, b))
+    return one == other and np.array_equal(a.collectives.start, b.collectives.start)
 
 
 def _totals(summaries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -140,8 +166,16 @@ def _spans(summaries: list[dict[str, Any]]) -> dict[str, Any]:
         }
         stages[stage]["span_ms_median"] = _median([f["span_ms_median"] for f in found])
         stages[stage]["steady"] = {
-            name: _median([f["steady"][name] for f in found])
-            for name in ("kernel_ms", "communication_ms", "extent_ms", "span_ms")
+            name: _median([f["steady"].get(name) for f in found])
+            for name in (
+                "kernel_ms",
+                "communication_ms",
+                "transfer_ms",
+                "waiting_ms",
+                "extent_ms",
+                "replay_ms",
+                "span_ms",
+            )
         }
     return stages
 

@@ -2,7 +2,8 @@
 
 A span's own duration is stretched by the profiler wherever work is launched from the CPU; the
 kernels inside it are not. So kernel time is what a stage costs, and the extent from the first
-kernel's start to the last one's end is kernel time plus gaps.
+kernel's start to the last one's end is kernel time plus gaps. The same of the CUDA graphs replayed
+in it (`replay_ms`) is hardly stretched: a graph's kernels are launched all at once.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Occurrence:
     communication_us: float = 0.0
     first: float = float("inf")
     last: float = float("-inf")
+    replay_us: float = 0.0
 
     @property
     def extent_us(self) -> float | None:
@@ -91,20 +93,21 @@ class KernelColumns:
     communicates: npt.NDArray[np.bool_]
     line: Ints
     moment: Floats
+    # The launch that started each kernel; a launch of several kernels is the replay of a CUDA graph.
+    launch: Ints
 
 
-def occurrences(
-    table: SpanTable, kernels: KernelColumns | None
-) -> tuple[list[Occurrence], npt.NDArray[np.int8]]:
-    """The spans that count with their kernels, by start; and each kernel's stage (-1: none)."""
-    count = 0 if kernels is None else len(kernels.start)
-    stage_of = np.full(count, -1, dtype=np.int8)
+def occurrences(table: SpanTable, kernels: KernelColumns | None) -> tuple[list[Occurrence], Ints]:
+    """The spans that count with their kernels, by start; and which of them each kernel is in (-1: none)."""
+    span_of = np.full(0 if kernels is None else len(kernels.start), -1, dtype=np.int64)
     by_line = _lines(kernels)
     found: dict[tuple[str, Any], Occurrence] = {}
+    number: dict[tuple[str, Any], int] = {}
     for i in table.counted():
         start, end = table.start_us[i], table.start_us[i] + table.dur_us[i]
         key = (table.stage[i], ("at", i) if table.occurrence[i] is None else table.occurrence[i])
         one = found.setdefault(key, Occurrence(table.stage[i], table.label[i], start, end))
+        number.setdefault(key, len(number))
         one.start, one.end = min(one.start, start), max(one.end, end)
         if kernels is None or table.line[i] not in by_line:
             continue
@@ -113,13 +116,31 @@ def occurrences(
         inside = order[low:high]
         if not len(inside):
             continue
-        stage_of[inside] = names.STAGES.index(table.stage[i])
+        span_of[inside] = number[key]
         durations = kernels.dur[inside]
         one.kernel_us += float(durations.sum())
         one.communication_us += float(durations[kernels.communicates[inside]].sum())
+        one.replay_us += _replay_us(kernels, inside)
         one.first = min(one.first, float(kernels.start[inside].min()))
         one.last = max(one.last, float((kernels.start[inside] + durations).max()))
-    return sorted(found.values(), key=lambda o: o.start), stage_of
+    every = list(found.values())
+    by_start = sorted(range(len(every)), key=lambda i: every[i].start)
+    place = np.full(len(every) + 1, -1, dtype=np.int64)  # the last one is that of no span
+    place[by_start] = np.arange(len(every))
+    return [every[i] for i in by_start], place[span_of]
+
+
+def _replay_us(kernels: KernelColumns, inside: Ints) -> float:
+    """From the first kernel's start to the last one's end of each graph replayed among some kernels."""
+    inside = inside[kernels.launch[inside] > 0]
+    _, of, count = np.unique(kernels.launch[inside], return_inverse=True, return_counts=True)
+    if not len(count) or count.max() < 2:
+        return 0.0
+    start = kernels.start[inside]
+    first, last = np.full(len(count), np.inf), np.full(len(count), -np.inf)
+    np.minimum.at(first, of, start)
+    np.maximum.at(last, of, start + kernels.dur[inside])
+    return float((last - first)[count > 1].sum())
 
 
 def _lines(kernels: KernelColumns | None) -> dict[int, tuple[Ints, Floats]]:
@@ -141,7 +162,7 @@ def summary(found: list[Occurrence], source: str) -> dict[str, Any]:
     """
     with_kernels = source != "cpu_spans"
     stages: dict[str, Any] = {}
-    steady = _steady(found)
+    lasting = steady(found)
     for stage in names.STAGES:
         every = [o for o in found if o.stage == stage]
         if not every:
@@ -149,7 +170,7 @@ def summary(found: list[Occurrence], source: str) -> dict[str, Any]:
         labels: dict[str, int] = {}
         for o in every:
             labels[o.label] = labels.get(o.label, 0) + 1
-        kept = [o for o in steady if o.stage == stage]
+        kept = [o for o in lasting if o.stage == stage]
         stages[stage] = {
             "count": len(every),
             "kernel_ms_per_span": _mean_ms([o.kernel_us for o in every]) if with_kernels else None,
@@ -165,6 +186,7 @@ def summary(found: list[Occurrence], source: str) -> dict[str, Any]:
                     _median_ms([o.communication_us for o in kept]) if with_kernels else None
                 ),
                 "extent_ms": _median_ms([e for o in kept if (e := o.extent_us) is not None]),
+                "replay_ms": _median_ms([o.replay_us for o in kept if o.replay_us > 0]),
                 "span_ms": _median_ms([o.end - o.start for o in kept]),
             },
         }
@@ -190,7 +212,8 @@ def cycle_ms(found: list[Occurrence]) -> float | None:
     return _median_ms(intervals[TRIMMED_CYCLES - 1 :] or intervals)
 
 
-def _steady(found: list[Occurrence]) -> list[Occurrence]:
+def steady(found: list[Occurrence]) -> list[Occurrence]:
+    """Without the first cycles and without those draft-extend spans that belong to a prefill."""
     kept: list[Occurrence] = []
     seen: dict[str, int] = {}
     previous = ""

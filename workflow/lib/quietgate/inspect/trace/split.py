@@ -96,14 +96,20 @@ def _split_group(
     transfer = np.min([ranks[i].dur[s] for i, s in group], axis=0)
     for i, s in group:
         waiting = ranks[i].dur[s] - transfer
-        stages = ranks[i].stage[s]
-        by_stage: dict[str, dict[str, float]] = {}
-        for stage in sorted({stage for stage in stages if stage}):
-            inside = np.array([found == stage for found in stages])
-            by_stage[stage] = {
-                "transfer_ms": float(transfer[inside].sum()) / 1e3,
-                "waiting_ms": float(waiting[inside].sum()) / 1e3,
+        halves = {
+            "transfer_ms": _by_span(ranks[i], s, transfer),
+            "waiting_ms": _by_span(ranks[i], s, waiting),
+        }
+        stages, steady = np.array(ranks[i].stages, dtype=object), np.array(ranks[i].steady, dtype=bool)
+        seen = np.unique(ranks[i].span[s])
+        by_stage = {
+            stage: {name: float(ms[stages == stage].sum()) for name, ms in halves.items()}
+            | {
+                f"steady_{name}": float(np.median(ms[(stages == stage) & steady]))
+                for name, ms in halves.items()
             }
+            for stage in sorted({str(stages[k]) for k in seen if k >= 0})
+        }
         left_out = len(ranks[i].dur) - len(transfer)
         results[i] = {
             "transfer_ms": float(transfer.sum()) / 1e3,
@@ -112,3 +118,9 @@ def _split_group(
             "by_stage": by_stage,
             "why": f"{left_out} kernels at one end have no partner" if left_out else None,
         }
+
+
+def _by_span(rank: Collectives, part: slice, us: Floats) -> Floats:
+    """Milliseconds of some of a rank's collectives in each of its spans."""
+    inside = rank.span[part] >= 0
+    return np.bincount(rank.span[part][inside], us[inside], minlength=len(rank.stages)) / 1e3

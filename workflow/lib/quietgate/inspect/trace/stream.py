@@ -8,11 +8,12 @@ decoder. A cut in the wrong place cannot go unseen: the piece would not parse, a
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -31,6 +32,11 @@ _CUTS_TRIED = 32
 _ASCII = bytes(b if b < 128 else 63 for b in range(256))
 
 
+# Ids are kept in arrays of 64-bit integers; no larger one is the profiler's.
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_Id = Annotated[int, msgspec.Meta(ge=_LEAST, le=_MOST)]
+
+
 class Event(msgspec.Struct, gc=False):
     """One trace event, without what is never asked; `args` stays raw until it is."""
 
@@ -39,15 +45,15 @@ class Event(msgspec.Struct, gc=False):
     ts: float = 0.0
     dur: float = 0.0
     pid: int | str = 0
-    tid: int | str = 0
+    tid: _Id | str = 0
     args: msgspec.Raw = msgspec.Raw()
 
 
 class Args(msgspec.Struct, gc=False):
     """The arguments of an event that are used."""
 
-    correlation: int = -1
-    stream: int = -1
+    correlation: _Id = -1
+    stream: _Id = -1
     external: int | None = msgspec.field(name="External id", default=None)
     grid: list[int] | None = None
     block: list[int] | None = None
@@ -80,7 +86,7 @@ def _coerced_args(found: Any) -> Args:
         value = found.get(key)
         if isinstance(value, str) and value.lstrip("-").isdigit():
             value = int(value)
-        if isinstance(value, int):
+        if isinstance(value, int) and _LEAST <= value <= _MOST:
             setattr(args, field, value)
     for field in ("grid", "block"):
         value = found.get(field)
@@ -252,9 +258,11 @@ def _coerced_events(piece: bytes) -> list[Event]:
     found: list[Event] = []
     for raw in msgspec.json.decode(piece, type=list[msgspec.Raw]):
         try:
-            found.append(msgspec.json.decode(raw, type=Event, strict=False))
+            event = msgspec.json.decode(raw, type=Event, strict=False)
         except msgspec.ValidationError:
             continue
+        if math.isfinite(event.ts) and math.isfinite(event.dur):  # "nan" in quotes is a number too
+            found.append(event)
     return found
 
 
