@@ -4,6 +4,7 @@ import pytest
 
 from quietgate.errors import BadConfig
 from quietgate.study import Study
+from quietgate.study.epochs import Asked
 from quietgate.study.plan import lines
 
 
@@ -71,6 +72,22 @@ def test_every_block_has_it_and_the_order_of_the_others_is_as_without(base):
     assert extra == [1, 2]
     assert s.cells == plain.cells
     assert {c.id: s.digests(c) for c in s.cells} == {c.id: plain.digests(c) for c in plain.cells}
+
+
+def test_a_study_that_was_finished_without_it_does_not_grow_unasked(base):
+    finished = [Asked(c.id, block, 1) for block in (1, 2) for c in study(base, enabled=False).cells]
+    old = Study(study(base).config, history=tuple(finished))
+    assert old.untimed is None
+    assert [(x.cell.id, x.block) for x in old.launches] == [
+        (x.cell.id, x.block) for x in study(base, enabled=False).launches
+    ]
+    asked_for = Study(study(base, enabled=True).config, history=tuple(finished))
+    assert {x.cell.id for x in asked_for.launches if x.epoch == 2} == {
+        "steps-0_nccl-default",
+        "steps-2_nccl-default",
+        "steps-2_nccl-default_timers-off",
+    }
+    assert study(base).untimed is not None
 
 
 def test_the_plan_says_what_it_is_for(base, tmp_path):

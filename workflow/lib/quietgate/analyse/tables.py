@@ -208,7 +208,7 @@ def _of_target(steps: int, window: Row, profile: Mapping[str, Any]) -> Row:
     communication = profile.get("communication", {}) if here else {}
     return {
         "target_ms": window.get("verify_ms" if steps else "decode_ms"),
-        "nccl_transfer_ms": communication.get("transfer_ms_per_span"),
+        "nccl_transfer_ms": _half(communication, "transfer_ms"),
     }
 
 

@@ -150,6 +150,8 @@ def _grid(study: records.Record) -> Iterator[str]:
     if asked.reference.id != study["reference"]:
         yield f"study.json: reference is {study['reference']}, the config's is {asked.reference.id}"
     untimed, mine_untimed = study.get("untimed") or {}, asked.about_untimed or {}
+    if not untimed and (study["config"].get("timer_cost") or {}).get("enabled") is None:
+        mine_untimed = {}  # of a study that was finished before there was such a cell
     for name, words in (("id", "the cell without timers"), ("twin", "its twin"), ("timers", "its timers")):
         if untimed.get(name) != mine_untimed.get(name):
             yield (

@@ -86,7 +86,7 @@ class Study:
         self.basedir = basedir
         self.history = history
         self._digests: dict[str, dict[str, str]] = {}
-        if len({c.id for c in self.launched}) < len(self.launched):
+        if len({c.id for c in self.cells}) < len(self.cells):
             raise BadConfig([f"{source}: grid: two cells have the same folder name; change a value"])
 
     @classmethod
@@ -148,11 +148,12 @@ class Study:
     def untimed(self) -> Cell | None:
         """One cell of the grid once more with every timer off: its twin shows what the timers cost.
 
-        None where the config wants no such cell, or where no timer is on (on a CPU, by default).
+        None where the config wants no such cell, where no timer is on (on a CPU, by default), and in a study
+        that was finished without one, unless the config asks for it.
         """
         # Studies resolved before there was such a cell have none.
         asked, grid = self.config.get("timer_cost") or {"enabled": False}, self.config["grid"]
-        if not asked["enabled"]:
+        if asked["enabled"] is False:
             return None
         steps = asked["steps"]
         if steps is None:
@@ -161,7 +162,12 @@ class Study:
         nccl = self.reference.nccl if asked["nccl"] is None else asked["nccl"]
         first = {name: axis["values"][0] for name, axis in grid["axes"].items()}
         twin = Cell(steps, nccl, first if steps else self._as_without_speculation(first))
-        return replace(twin, timers=False) if command.timers_on(self.resolved(twin)) else None
+        cell = replace(twin, timers=False)
+        # A study that was finished without it does not grow unasked.
+        late = self.history and cell.id not in {a.cell for a in self.history}
+        if asked["enabled"] is None and late:
+            return None
+        return cell if command.timers_on(self.resolved(twin)) else None
 
     @property
     def about_untimed(self) -> dict[str, Any] | None:
