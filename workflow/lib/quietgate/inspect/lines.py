@@ -87,6 +87,14 @@ def blocks_of_text(text: str | bytes) -> Iterator[Block]:
     yield from _of_chunks(data[i : i + BLOCK_BYTES] for i in range(0, len(data), BLOCK_BYTES))
 
 
+def beginning(path: Path) -> bytes:
+    """The first piece of a text file, plain or gzip; empty where it cannot be read, or read only once."""
+    try:
+        return next(_chunks(Path(path), "file"), b"") if Path(path).is_file() else b""
+    except BadInput:
+        return b""
+
+
 def read_text(path: Path, what: str) -> str:
     """A whole small file as text (BOM dropped, undecodable bytes replaced); BadInput on junk."""
     data = b"".join(_chunks(Path(path), what))

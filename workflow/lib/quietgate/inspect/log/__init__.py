@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from quietgate.errors import BadInput
-from quietgate.inspect.lines import Block, blocks
+from quietgate.inspect import recognise
+from quietgate.inspect.lines import BLOCK_BYTES, Block, blocks
 from quietgate.inspect.log import arguments
 from quietgate.inspect.log.decode import Decode
 from quietgate.inspect.log.prefill import Prefill
@@ -26,15 +27,19 @@ def read(path: Path) -> dict[str, Any]:
     """One object about a server's log; of several servers in it, the last decides ready and failure.
 
     Keys: ready, ready_line, decode, prefill, server_args, failure, boots, and more (docs of each in the
-    summaries of `Decode`, `Prefill` and `Server`). BadInput on a folder, a binary, an empty or cut file.
+    summaries of `Decode`, `Prefill` and `Server`). BadInput on a folder, a binary, an empty or
+    cut file, and on text of another kind.
     """
     path = Path(path)
     decode, prefill = Decode(), Prefill()
     servers: list[dict[str, Any]] = []
     boots = lines = 0
     blank = True
+    head = b""
     server = Server(1)
     for block in blocks(path, "server log"):
+        if len(head) < BLOCK_BYTES:
+            head += block.text
         lines = block.number(block.count - 1) if block.count else lines
         blank = blank and not block.text.strip()
         for part, boot in _at_boots(block):
@@ -47,6 +52,8 @@ def read(path: Path) -> dict[str, Any]:
     boots += server.evident
     if blank:
         raise BadInput(f"{path}: nothing but blank lines; name a server's log")
+    if not recognise.is_log(head, len(head) < BLOCK_BYTES, server.spoke, server.evident):
+        raise BadInput(f"{path}: no line of an SGLang log in it; name the file with the server's output")
     return _told(path, server, decode, prefill, servers, boots, lines)
 
 

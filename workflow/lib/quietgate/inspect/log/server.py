@@ -56,14 +56,20 @@ class Server:
 
     @property
     def evident(self) -> bool:
-        """Is there a sign of a server in these lines at all?"""
+        """Is there a sign of a server in these lines at all, be it only of why it failed?"""
+        return self._lived or self.watch.result() is not None
+
+    @property
+    def spoke(self) -> bool:
+        """Are there lines that only a server writes?"""
+        return self._lived or bool(
+            self.statuses or self._retractions or self.nccl_versions or self.health_failures
+        )
+
+    @property
+    def _lived(self) -> bool:
         return bool(
-            self.started
-            or self.ready_line
-            or self.decode.lines
-            or self.prefill.lines
-            or self.watch.stage
-            or self.watch.result()
+            self.started or self.ready_line or self.decode.lines or self.prefill.lines or self.watch.stage
         )
 
     def see(self, block: Block) -> None:
