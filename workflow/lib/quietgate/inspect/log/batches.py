@@ -109,7 +109,8 @@ class Batches:
         prefix, rest = (line[:at], line[at + len(self._marker) :]) if at >= 0 else (b"", line)
         values: dict[str, bytes] = {}
         for name, value, _ in self._values(rest):
-            values.setdefault(name, value)
+            if value is not None:
+                values.setdefault(name, value)
         if not values:
             return
         stamps = list(_STAMP.finditer(prefix))
@@ -117,9 +118,9 @@ class Batches:
         into.ranks.append(stamps[-1][2] if stamps else b"")
         into.fields.append(values)
 
-    def _values(self, rest: bytes) -> list[tuple[str, bytes, int]]:
-        """Name, value and offset of the fields we know, as far as they are surely complete."""
-        out = []
+    def _values(self, rest: bytes) -> list[tuple[str, Raw, int]]:
+        """Name, value and offset of the fields we know; None for a value that may be cut."""
+        out: list[tuple[str, Raw, int]] = []
         end = len(rest.rstrip())
         for found in _FIELD.finditer(rest):
             name, value = found[1], found[2]
@@ -128,10 +129,10 @@ class Batches:
                     out.append(("graph", value, found.start(2)))
                 continue
             key = self._fields.get(name)
-            # Every number but a count has two decimals: one that ends the line with fewer may be cut.
-            complete = found.end() < end or found[3] or name.startswith(b"#") or _WHOLE.fullmatch(value)
-            if key is not None and complete and _NUMBER.fullmatch(value):
-                out.append((key, value, found.start(2)))
+            if key is not None and _NUMBER.fullmatch(value):
+                # Every number but a count has two decimals: one that ends the line with fewer may be cut.
+                whole = found.end() < end or found[3] or name.startswith(b"#") or _WHOLE.fullmatch(value)
+                out.append((key, value if whole else None, found.start(2)))
         return out
 
     def _learned(self, line: bytes) -> Kind | None:
@@ -146,12 +147,12 @@ class Batches:
         for name, value, offset in values:
             if name in groups or name in constants:
                 continue
+            if value is None or value[:1] in b"+-":
+                return None  # other lines of the kind are whole; a sign would have to vary too
             if value[:1].isdigit():
                 begin = start + offset
                 shape = _DECIMALS if _WHOLE.fullmatch(value) else varied(value)
                 groups[name] = begin, begin + len(value), shape
-            elif value[-1:].isdigit():
-                return None  # its sign would have to vary too
             else:
                 constants[name] = value
         expression, at = b"", 0

@@ -140,7 +140,7 @@ class Sort:
             groups.setdefault(self._head(line).translate(None, _DIGITS), []).append((i, line))
         odd: list[tuple[int, bytes]] = []
         for key, group in groups.items():
-            if len(group) > _FEW and key not in self._known and (kind := self._new(key, group[0][1])):
+            if len(group) > _FEW and key not in self._known and (kind := self._new(key, group)) is not None:
                 alone = Unread(Block.of(line for _, line in group))
                 if (lines := alone.take(kind)) is not None:
                     found.append(replace(lines, first=group[lines.first][0], last=group[lines.last][0]))
@@ -148,12 +148,12 @@ class Sort:
             odd += group
         return Read(sorted(found, key=lambda lines: lines.first), odd)
 
-    def _new(self, key: bytes, line: bytes) -> Kind | None:
+    def _new(self, key: bytes, group: list[tuple[int, bytes]]) -> Kind | None:
         if len(self._known) >= _MOST_KINDS:
             self._known.clear()
         # The longest text between numbers tells quickly that a block has no line of the kind.
-        sign = max(_RUN.split(self._head(line)), key=len)
-        kind = self._learn(line)
+        sign = max(_RUN.split(self._head(group[0][1])), key=len)
+        kind = next(filter(None, (self._learn(line) for _, line in group)), None)
         self._known[key] = sign, kind
         return kind
 
