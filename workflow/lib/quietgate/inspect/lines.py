@@ -51,7 +51,7 @@ class Block:
     @cached_property
     def count(self) -> int:
         """How many lines."""
-        return self.text.count(b"\n") - 1
+        return len(self.lines) if "lines" in vars(self) else self.text.count(b"\n") - 1
 
     @cached_property
     def lines(self) -> list[bytes]:

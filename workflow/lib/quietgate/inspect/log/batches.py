@@ -148,7 +148,8 @@ class Batches:
         groups: dict[str, tuple[int, int, bytes]] = {}  # name -> begin, end, expression
         if stamps := list(_STAMP.finditer(line, 0, start)):
             groups["stamp"] = (*stamps[-1].span(1), _CLOCK + varied(stamps[-1][1][8:]))
-            groups["ranks"] = (*stamps[-1].span(2), varied(stamps[-1][2]))
+            if stamps[-1][2]:
+                groups["ranks"] = (*stamps[-1].span(2), varied(stamps[-1][2]))
         for name, value, offset in values:
             if name in groups or name in constants:
                 continue

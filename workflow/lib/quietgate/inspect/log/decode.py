@@ -77,8 +77,10 @@ class Decode:
             rates, requests = [rates[i] for i in kept], [requests[i] for i in kept]
             stamps, ranks = [stamps[i] for i in kept], [ranks[i] for i in kept]
         self._per_request.extend(v / r for v, r in zip(rates[:50], requests, strict=False))
-        if len(set(ranks)) <= 1:
-            if ranks and (series := self._series_of(ranks[0])) is not None:
+        if not ranks:
+            return
+        if ranks.count(ranks[0]) == len(ranks):
+            if (series := self._series_of(ranks[0])) is not None:
                 series.add(stamps, rates, requests)
             return
         lines_of: defaultdict[bytes, list[int]] = defaultdict(list)
