@@ -239,11 +239,3 @@ def test_a_folder_and_a_missing_file(tmp_path):
         log.read(tmp_path)
     with pytest.raises(BadInput, match="cannot be read"):
         log.read(tmp_path / "none.log")
-
-
-def test_text_that_is_no_servers_log(tmp_path):
-    told = read(tmp_path, "Dear diary,\nnothing happened.\n")
-    assert told["boots"] == 0
-    assert told["decode"]["lines"] == 0
-    assert told["failure"] is None
-    assert not told["ready"]

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - log lines stand as servers write them
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from quietgate.inspect import log
 from quietgate.inspect.log import arguments
 from quietgate.inspect.log.accept_rate import WITH_BONUS, WITHOUT_BONUS, AcceptRate
+from quietgate.inspect.log.numbers import Numbers
 
 READY = "[2026-11-29 12:01:00] The server is fired up and ready to roll!\n"
 
@@ -278,6 +280,7 @@ QUOTED = "Decode batch, #running-req: 99, #token: 9, token usage: 0.99, accept l
         f'[2026-11-29 12:03:00] {{"timestamp": "2026", "event": "request.received", "obj": {{"text": "{QUOTED}"}}}}',
         '{"timestamp": "2026", "event": "request.finished", "out": {"text": "accept len: 9.99, torch.OutOfMemoryError: CUDA out of memory"}}',
         f'[2026-11-29 12:03:00] A client said "{QUOTED}"',
+        f'[2026-11-29 12:03:00] {{"event": "request.received", "obj": {{"text": "{READY.strip()}"}}}}',
         "[2026-11-29 12:03:00] Receive: obj=X(text='KV cache pool is full. Retract requests. #retracted_reqs: 9')",
     ],
 )
@@ -288,6 +291,7 @@ def test_what_users_say_is_no_line_of_the_server(tmp_path, line):
     assert told["decode"]["accept_lines"] == 0
     assert (told["failure"], told["plausible"]) == (None, True)
     assert told["retractions"]["events"] == 0
+    assert (told["boots"], told["ready_line"]) == (1, 3)
 
 
 def prefill(ranks: str, *, clock: str = "12:02:00", tokens: int = 100) -> str:
@@ -296,6 +300,12 @@ def prefill(ranks: str, *, clock: str = "12:02:00", tokens: int = 100) -> str:
         "token usage: 0.01, #running-req: 0, #queue-req: 0, #pending-token: 0, cuda graph: False, "
         "input throughput (token/s): 500.00\n"
     )
+
+
+def test_a_block_in_which_only_repeating_ranks_speak(tmp_path):
+    other = prefill(" PP1 TP0").replace("token usage", "full token usage")
+    told = read(tmp_path, prefill(" PP0 TP0") * 5 + other * 5)["prefill"]
+    assert (told["lines"], told["new_tokens"]) == (10, 500)
 
 
 def test_prompt_tokens_that_pipeline_ranks_repeat_count_once(tmp_path):
@@ -340,3 +350,78 @@ def test_servers_without_arguments_are_counted_by_their_ready_lines(tmp_path):
     assert told["decode"]["server_throughput_mean"] is None
     assert "2 servers became ready" in told["notes"][0]
     assert read(tmp_path, boot() + READY + decode(50.0))["boots"] == 1
+
+
+def test_every_line_of_a_long_log_is_seen_once(tmp_path):
+    """Whole kinds of line are read at once, block by block; what stands between them keeps its number."""
+    answer = '[2026-11-29 12:02:00] INFO:     127.0.0.1:{} - "POST /generate HTTP/1.1" {}\n'
+    prefill = "[2026-11-29 12:02:00 TP0] Prefill batch, #new-seq: 1, #new-token: {}, #cached-token: 0, token usage: 0.00\n"
+    retracted = "[2026-11-29 12:02:00] KV cache pool is full. Retract requests. #retracted_reqs: {}\n"
+    lines = [boot(), READY]
+    for i in range(6000):
+        lines.append(
+            decode(100 + i / 100, ranks=" TP0", running=1 + i % 3, accept=f"accept len: {1 + i % 4}.00, ")
+        )
+        if i % 3 == 0:
+            lines.append(prefill.format(i))
+        if i % 5 == 0:
+            lines.append(answer.format(30000 + i, "200 OK" if i % 10 else "500 Internal Server Error"))
+        if i % 1500 == 0:
+            lines.append(retracted.format(i // 1500))
+        if i % 100 == 0:
+            lines.append(decode(-1.0) if i % 200 else "\n")
+    lines.append("[2026-11-29 12:02:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n")
+    lines.append("ValueError: odd\n")
+    told = read(tmp_path, "".join(lines))
+    assert told["lines"] == sum(line.count("\n") for line in lines)
+    assert told["decode"]["lines"] == 6030
+    assert told["decode"]["accept_lines"] == 6000
+    assert told["decode"]["accept_length_mean"] == 2.5
+    assert told["decode"]["gen_throughput_max"] == 159.99
+    assert (told["prefill"]["lines"], told["prefill"]["new_tokens"]) == (2000, sum(range(0, 6000, 3)))
+    assert told["http_statuses"] == {"200": 600, "500": 600}
+    assert told["retractions"] == {"events": 4, "requests": 6}
+    assert told["failure"]["message"] == "ValueError: odd"
+    assert told["failure"]["line"] == told["lines"]
+
+
+@pytest.mark.parametrize("repeats", [1, 50])
+def test_what_users_quote_is_no_batch(tmp_path, repeats):
+    said = "[2026-11-29 12:02:00] Receive: obj=GenerateReqInput(text='why does it say " + decode(9.0).strip()
+    told = read(tmp_path, boot() + READY + (said + " in my log?')\n" + decode(50.0)) * repeats)
+    assert told["decode"]["lines"] == repeats
+    assert told["decode"]["gen_throughput_max"] == 50.0
+
+
+def test_a_server_lives_on_whatever_its_last_line_is(tmp_path):
+    failed = "[2026-11-29 12:01:30] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.\n"
+    answer = '[2026-11-29 12:03:00] INFO:     127.0.0.1:5 - "POST /generate HTTP/1.1" 200 OK\n'
+    told = read(tmp_path, boot() + READY + failed + decode(50.0) * 9 + answer)
+    assert told["failure"] is None
+    assert "health checks failed" in told["notes"][0]
+
+
+@pytest.mark.parametrize("repeats", [1, 50])
+def test_a_damaged_number_is_left_out(tmp_path, repeats):
+    damaged = decode(50.0).replace("usage: 0.10", "usage: 0.0.10")
+    told = read(tmp_path, boot() + READY + (decode(50.0) + damaged) * repeats)
+    assert told["decode"]["lines"] == 2 * repeats
+    assert told["decode"]["token_usage_max"] == 0.1
+
+
+def test_more_values_than_can_be_counted_one_by_one():
+    values = [b"%d.%02d" % (100 + i // 100, i % 100) for i in range(200_000)]
+    exact = sorted(map(float, values))
+    numbers, as_numbers, merged = Numbers(), Numbers(), Numbers()
+    for start in range(0, len(values), 1000):
+        numbers.add(values[start : start + 1000])
+        as_numbers.add([float(v) for v in values[start : start + 1000]])
+    numbers.add([b"0.00", None, b"nan"])
+    as_numbers.add([0.0, math.nan])
+    merged.add([b"5.00"])
+    merged.merge(numbers)
+    for n, more in ((numbers, 1), (as_numbers, 1), (merged, 2)):
+        assert (n.count, n.not_finite) == (200_000 + more, 1)
+        assert n.median == pytest.approx(exact[100_000], rel=5e-4)
+        assert n.maximum == pytest.approx(exact[-1], rel=5e-4)
+        assert n.mean == pytest.approx(sum(exact) / len(exact), rel=1e-4)

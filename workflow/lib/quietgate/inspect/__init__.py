@@ -7,13 +7,49 @@ from typing import Any
 
 from quietgate.errors import BadInput
 
+_WHAT = {
+    "log": "a server's log",
+    "nccl": "an NCCL log",
+    "trace": "a torch profiler trace",
+    "bench": "a benchmark's result",
+    "metrics": "an answer of /metrics",
+}
+
 
 def read(kind: str, files: list[Path]) -> dict[str, Any]:
     """One JSON-able object about the files of one kind: log, nccl, trace, bench or metrics.
 
     Ranks of one server (`nccl`, `trace`) are read together; of the other kinds, several files give
-    {"files": {name: object}}.
+    {"files": {name: object}}. BadInput also says which kind a refused file looks like.
     """
+    for file in files:
+        # Gigabytes, perhaps, which the other readers need not look through.
+        if kind != "trace" and _looks_like(file) == "trace":
+            raise _mistaken(kind, file, "trace")
+    try:
+        return _read(kind, files)
+    except BadInput as error:
+        for file in files:
+            if str(error).startswith(f"{file}:") and (found := _looks_like(file)) not in (None, kind):
+                raise _mistaken(kind, file, found) from None
+        raise
+
+
+def _looks_like(file: Path) -> str | None:
+    from quietgate.inspect.lines import beginning
+    from quietgate.inspect.recognise import kind_of
+
+    return kind_of(beginning(file))
+
+
+def _mistaken(kind: str, file: Path, found: str) -> BadInput:
+    return BadInput(
+        f"{file}: not what `inspect {kind}` reads; it looks like {_WHAT[found]}: "
+        f"python -m quietgate inspect {found} FILE"
+    )
+
+
+def _read(kind: str, files: list[Path]) -> dict[str, Any]:
     # Imported here: a reader may need a heavy library that the others do not.
     if kind == "nccl":
         from quietgate.inspect import nccl

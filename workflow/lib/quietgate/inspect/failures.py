@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 
 from quietgate.inspect.failure_rules import (
@@ -25,8 +23,9 @@ from quietgate.inspect.failure_rules import (
 )
 from quietgate.inspect.lines import Block, blocks, blocks_of_text
 from quietgate.inspect.prefixes import USERS_JSON, USERS_TEXT, message, shipper, unwrapped
+from quietgate.inspect.remarks import Remarks
 
-__all__ = ["CLASSES", "USERS_TEXT", "Failure", "Watch", "classify", "last_stage"]
+__all__ = ["CLASSES", "Failure", "Watch", "classify", "last_stage"]
 
 _EXCEPTION = re.compile(
     r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Interrupt|Exit|Refused))(?::|$)\s*(.*)"
@@ -102,14 +101,14 @@ class Watch:
             and b' HTTP/1.1" ' not in line
             and USERS_TEXT not in line
         ]
-        texts = [line for _, line in lines]
-        self.look(block, [i for i, _ in lines], texts, b"\n".join(texts))
+        self.look(Remarks(block, lines))
 
-    def look(self, block: Block, indices: list[int], texts: list[bytes], blob: bytes) -> None:
-        """Take the lines of a block that are not ordinary traffic: their indices, and as one text."""
+    def look(self, remarks: Remarks) -> None:
+        """Take the lines of a block that are not ordinary traffic."""
+        texts = remarks.lines
         self._order(texts)
-        for i in _hits(texts, blob, NEEDLES if self.stage == READY else (*NEEDLES, *STAGES)):
-            self._line(block.number(indices[i]), texts, i)
+        for i in remarks.with_any(NEEDLES if self.stage == READY else (*NEEDLES, *STAGES)):
+            self._line(remarks.number(i), texts, i)
         self._tail = (self._tail + texts[-_KEEP:])[-_KEEP:]
 
     def _order(self, texts: list[bytes]) -> None:
@@ -251,20 +250,6 @@ class Watch:
                 advice=ADVICE["hang"],
             )
         return None
-
-
-def _hits(texts: list[bytes], blob: bytes, needles: tuple[bytes, ...]) -> list[int]:
-    """Indices of the lines that contain a needle."""
-    ends: list[int] = []
-    hits: set[int] = set()
-    for needle in needles:
-        at = blob.find(needle)
-        while at >= 0:
-            ends = ends or list(accumulate(len(line) + 1 for line in texts))
-            i = bisect_right(ends, at)
-            hits.add(i)
-            at = blob.find(needle, ends[i])
-    return sorted(hits)
 
 
 def _rule_of(line: bytes) -> Rule | None:

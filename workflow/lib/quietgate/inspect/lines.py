@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO
 
@@ -29,24 +31,40 @@ _MAGICS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Block:
-    """Whole lines of a file, without their line ends.
+    """Whole lines of a file, without colour codes.
 
     Attributes:
         first: number of the first line in the file, from 1.
-        lines: the lines; what a carriage return separates stands as lines of its own.
+        text: the lines, with a line end before the first and after each; what a carriage return separates
+            stands as lines of its own.
         numbers: number of each line where carriage returns split some, else None (consecutive).
-        data: the same lines in one piece, to be searched at once.
+        cut: the last line has no line end in the file.
     """
 
     first: int
-    lines: list[bytes]
+    text: bytes
     numbers: list[int] | None = None
-    data: bytes = b""
+    cut: bool = False
+
+    @cached_property
+    def count(self) -> int:
+        """How many lines."""
+        return len(self.lines) if "lines" in vars(self) else self.text.count(b"\n") - 1
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The lines, without their line ends."""
+        return self.text[1:-1].split(b"\n")
+
+    @classmethod
+    def of(cls, lines: Iterable[bytes], first: int = 1, numbers: list[int] | None = None) -> Block:
+        """A block of these lines."""
+        return cls(first, b"\n%b\n" % b"\n".join(lines), numbers)
 
     def number(self, index: int) -> int:
-        """The file's line number of `lines[index]`."""
+        """The file's line number of line `index` of the block, counted from 0."""
         return self.first + index if self.numbers is None else self.numbers[index]
 
 
@@ -71,6 +89,14 @@ def blocks_of_text(text: str | bytes) -> Iterator[Block]:
     yield from _of_chunks(data[i : i + BLOCK_BYTES] for i in range(0, len(data), BLOCK_BYTES))
 
 
+def beginning(path: Path) -> bytes:
+    """The first piece of a text file, plain or gzip; empty where it cannot be read, or read only once."""
+    try:
+        return next(_chunks(Path(path), "file"), b"") if Path(path).is_file() else b""
+    except BadInput:
+        return b""
+
+
 def read_text(path: Path, what: str) -> str:
     """A whole small file as text (BOM dropped, undecodable bytes replaced); BadInput on junk."""
     data = b"".join(_chunks(Path(path), what))
@@ -80,39 +106,34 @@ def read_text(path: Path, what: str) -> str:
 def _of_chunks(chunks: Iterable[bytes]) -> Iterator[Block]:
     carry, first = b"", 1
     for chunk in chunks:
-        data = carry + chunk if carry else chunk
-        cut = data.rfind(b"\n") + 1
-        if cut == 0 and len(data) < LONGEST_LINE:
-            carry = data
-            continue
-        cut = cut or len(data)
-        carry, data = data[cut:], data[:cut]
-        block = _block(data, first)
-        yield block
-        # Lines end where line ends stand; a carriage return or a cut line makes no line of its own.
-        first += len(block.lines) if block.numbers is None and data.endswith(b"\n") else data.count(b"\n")
-    if carry:
-        yield _block(carry, first)
+        end = chunk.rfind(b"\n")
+        if end >= 0:
+            text = b"".join((b"\n", carry, memoryview(chunk)[: end + 1]))
+            carry = chunk[end + 1 :]
+            block = _block(text, first)
+            yield block
+            # A carriage return makes no line of its own.
+            first += block.count if block.numbers is None else text.count(b"\n") - 1
+        elif len(carry) + len(chunk) < LONGEST_LINE:
+            carry += chunk
+        else:
+            yield _block(b"\n%b%b\n" % (carry, chunk), first, cut=True)
+            carry = b""
+    if carry := _ANSI.sub(b"", carry):
+        yield _block(b"\n%b\n" % carry, first, cut=True)
 
 
-def _block(data: bytes, first: int) -> Block:
-    if b"\x1b" in data:
-        data = _ANSI.sub(b"", data)
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n")
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    if b"\r" not in data:
-        return Block(first, lines, None, data)
+def _block(text: bytes, first: int, *, cut: bool = False) -> Block:
+    if b"\x1b" in text:
+        text = _ANSI.sub(b"", text)
+    if b"\r" in text:
+        text = text.replace(b"\r\n", b"\n")
+    if b"\r" not in text:
+        return Block(first, text, cut=cut)
     # A progress bar rewrites its line; a log line may stand behind the last rewriting.
-    pieces: list[bytes] = []
-    numbers: list[int] = []
-    for i, line in enumerate(lines):
-        for piece in line.split(b"\r") if b"\r" in line else (line,):
-            pieces.append(piece)
-            numbers.append(first + i)
-    return Block(first, pieces, numbers, data)
+    lines = [line.split(b"\r") for line in Block(first, text).lines]
+    numbers = [first + i for i, pieces in enumerate(lines) for _ in pieces]
+    return replace(Block.of(itertools.chain(*lines), first, numbers), cut=cut)
 
 
 def _chunks(path: Path, what: str) -> Iterator[bytes]:

@@ -128,7 +128,7 @@ def _read_one(path: Path) -> _File:
         in_matrix = False
         for line in block.lines:
             if b"CCL " in line or b"CCL_" in line:
-                if line is block.lines[-1] and not block.data.endswith(b"\n") and _CUT.search(line):
+                if block.cut and line is block.lines[-1] and _CUT.search(line):
                     continue
                 _line(found, unwrapped(line))
                 in_matrix = b"Func/Proto/Algo Matrix" in line

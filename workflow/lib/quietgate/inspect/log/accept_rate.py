@@ -21,12 +21,15 @@ class AcceptRate:
     """Collects (accept length, accept rate) pairs of lines of one server."""
 
     def __init__(self) -> None:
+        self._raw: set[tuple[bytes | None, bytes | None]] = set()
         self._pairs: set[tuple[float, float]] = set()
 
     def add(self, lengths: Sequence[bytes | None], rates: Sequence[bytes | None]) -> None:
         """Take the lines' values, side by side."""
         if len(self._pairs) < _MOST_PAIRS:
-            for length, rate in set(zip(lengths, rates, strict=True)):
+            new = set(zip(lengths, rates, strict=True)) - self._raw
+            self._raw |= new
+            for length, rate in new:
                 if length is not None and rate is not None:
                     pair = float(length), float(rate)
                     if all(map(math.isfinite, pair)):

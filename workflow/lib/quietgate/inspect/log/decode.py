@@ -6,15 +6,17 @@ import math
 import statistics
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from quietgate.inspect.log.accept_rate import AcceptRate
-from quietgate.inspect.log.batches import Columns, Stamps
-from quietgate.inspect.log.numbers import Floats, Numbers, Weighted
+from quietgate.inspect.log.batches import Columns
+from quietgate.inspect.log.numbers import Numbers, Together
 from quietgate.inspect.log.pauses import Throughput
 from quietgate.inspect.prefixes import ranks as ranks_of
 
 _KV_FULL = 0.9
+_TOGETHER = ("accept_length", "running", "accept_rate")
 _SAMPLED = 40  # lines of a block that tell what all of them tell
 
 
@@ -27,8 +29,8 @@ class Decode:
             name: Numbers()
             for name in ("accept_length", "accept_rate", "throughput", "running", "queue", "usage")
         }
-        self._weighted = Weighted(self._plain["accept_length"], self._plain["running"])
-        self._floats = Floats()
+        self._together = Together(*(self._plain[name] for name in _TOGETHER))
+        self._requests = _Requests()
         self.graph_true = self.graph_false = 0
         self.pairs = AcceptRate()
         self.definitions: set[str | None] = set()
@@ -47,33 +49,38 @@ class Decode:
         self.lines += n
         values = columns.values
         running, lengths = values.get("running"), values.get("accept_length")
-        together = running is not None and lengths is not None
-        for name, numbers in self._plain.items():
-            if (column := values.get(name)) and not (together and name in ("running", "accept_length")):
-                numbers.add(column)
+        alone = values.keys() & self._plain.keys() - {"throughput"}
+        if running and lengths:
+            self._together.add(*(values.get(name, [None] * n) for name in _TOGETHER))
+            alone -= set(_TOGETHER)
+        for name in alone:
+            self._plain[name].add(values[name])
         if graph := values.get("graph"):
             self.graph_true += graph.count(b"True")
             self.graph_false += graph.count(b"False")
-        if running is not None and lengths is not None:
-            self._weighted.add(lengths, running)
         if lengths is not None and (rates := values.get("accept_rate")):
             self.pairs.add(lengths[:_SAMPLED], rates[:_SAMPLED])
         if throughput := values.get("throughput"):
-            requests = [0.0] * n if running is None else self._floats.of(running)
+            requests = [1.0] * n if running is None else list(map(self._requests.__getitem__, running))
             self._throughput(columns, throughput, requests)
 
     def _throughput(
         self, columns: Columns, throughput: Sequence[bytes | None], requests: list[float]
     ) -> None:
-        rates = self._floats.of(throughput)
+        rates = [math.nan if raw is None else float(raw) for raw in throughput]
         stamps, ranks = columns.stamps, columns.ranks
-        if None in throughput or not math.isfinite(sum(rates)):
-            kept = [i for i, t in enumerate(throughput) if t is not None and math.isfinite(rates[i])]
+        if math.isfinite(sum(rates)):
+            self._plain["throughput"].add(rates)
+        else:
+            self._plain["throughput"].add(throughput)
+            kept = [i for i, rate in enumerate(rates) if math.isfinite(rate)]
             rates, requests = [rates[i] for i in kept], [requests[i] for i in kept]
-            stamps, ranks = _picked(stamps, kept), [ranks[i] for i in kept]
-        self._per_request.extend(v / (r or 1.0) for v, r in zip(rates[:50], requests, strict=False))
-        if len(set(ranks)) <= 1:
-            if ranks and (series := self._series_of(ranks[0])) is not None:
+            stamps, ranks = [stamps[i] for i in kept], [ranks[i] for i in kept]
+        self._per_request.extend(v / r for v, r in zip(rates[:50], requests, strict=False))
+        if not ranks:
+            return
+        if ranks.count(ranks[0]) == len(ranks):
+            if (series := self._series_of(ranks[0])) is not None:
                 series.add(stamps, rates, requests)
             return
         lines_of: defaultdict[bytes, list[int]] = defaultdict(list)
@@ -81,7 +88,8 @@ class Decode:
             lines_of[rank].append(i)
         for rank, chosen in lines_of.items():
             if (series := self._series_of(rank)) is not None:
-                series.add(_picked(stamps, chosen), [rates[i] for i in chosen], [requests[i] for i in chosen])
+                pick = itemgetter(*chosen, 0)  # one more, since of a single one it makes no tuple
+                series.add(pick(stamps)[:-1], pick(rates)[:-1], pick(requests)[:-1])
 
     def _series_of(self, rank: bytes) -> Throughput | None:
         """One series per data rank: its pipeline and tensor ranks repeat the same batch and are not added."""
@@ -97,7 +105,7 @@ class Decode:
             by_version: the meaning of accept rate in this server's version where the log tells, used
                 where the numbers fit both.
         """
-        self._weighted.settle()
+        self._together.settle()
         if self._plain["accept_rate"].count:
             self.definitions.add(self.pairs.definition(draft_tokens, by_version))
         for series in self._series.values():
@@ -115,7 +123,7 @@ class Decode:
         self.graph_true += other.graph_true
         self.graph_false += other.graph_false
         self.definitions |= other.definitions
-        self._weighted.merge(other._weighted)
+        self._together.merge(other._together)
         self._per_request.extend(other._per_request)
         self._busy += other._busy
         self.ranks_seen |= other.ranks_seen
@@ -130,7 +138,7 @@ class Decode:
             "lines": self.lines,
             "accept_length_mean": self._plain["accept_length"].mean,
             "accept_length_median": self._plain["accept_length"].median,
-            "accept_length_mean_by_running": self._weighted.mean,
+            "accept_length_mean_by_running": self._together.mean,
             "accept_lines": self._plain["accept_length"].count,
             "accept_rate_mean": self._plain["accept_rate"].mean if definition else None,
             "accept_rate_definition": definition,
@@ -193,5 +201,9 @@ class Decode:
         return notes
 
 
-def _picked(stamps: Sequence[bytes | None], indices: list[int]) -> Sequence[bytes | None]:
-    return stamps.pick(indices) if isinstance(stamps, Stamps) else [stamps[i] for i in indices]
+class _Requests(dict[bytes | None, float]):
+    """How many requests share a line's throughput: where none is logged or left, 1."""
+
+    def __missing__(self, raw: bytes | None) -> float:
+        requests = self[raw] = float(raw or 1.0) or 1.0
+        return requests

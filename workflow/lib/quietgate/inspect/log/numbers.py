@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from operator import truediv
 
 Raw = bytes | None
 
@@ -16,74 +18,95 @@ _MOST_DISTINCT = 1 << 17  # beyond, values are kept in bins
 _BIN = 0.0005  # relative width of a bin
 
 
-class Floats(dict[Raw, float]):
-    """Numbers of values as written, each converted once; a missing one is 0."""
-
-    def __missing__(self, raw: Raw) -> float:
-        if len(self) > _MOST_DISTINCT:
-            self.clear()
-        value = self[raw] = 0.0 if raw is None else float(raw)
-        return value
-
-    def of(self, column: Sequence[Raw]) -> list[float]:
-        """A whole column's numbers."""
-        return list(map(self.__getitem__, column))
-
-
 class Numbers:
     """Mean, median, extremes of the finite values seen; nan and inf are counted apart."""
 
     def __init__(self) -> None:
-        self._raw: Counter[Raw] = Counter()
+        self._raw: Counter[Raw | float] = Counter()
         self._counts: Counter[float] = Counter()
+        self._bins: Counter[int] = Counter()  # by logarithm, once there are too many values to count each
         self._binned = False
         self._not_finite = 0
 
-    def add(self, column: Iterable[Raw]) -> None:
-        """Take values as written; None is a field that a line does not have."""
-        self._raw.update(column)
-        if len(self._raw) > _MOST_DISTINCT:
-            self._settle()
+    def add(self, column: Sequence[Raw] | Sequence[float]) -> None:
+        """Take values, as written or as numbers; None is a field that a line does not have."""
+        if not column:
+            return
+        if self._binned:
+            self._add_to_bins([float(value) for value in column if value is not None])
+        elif column[0] == column[-1] and column.count(column[0]) == len(column):
+            self._raw[column[0]] += len(column)
+        else:
+            self._raw.update(column)
+            if len(self._raw) > _MOST_DISTINCT:
+                self._settle()
 
     def add_times(self, raw: Raw, times: int) -> None:
         """Take one value several times."""
         self._raw[raw] += times
 
-    def _settle(self) -> Counter[float]:
-        """Everything seen so far, as numbers."""
-        if self._raw:
-            for raw, times in self._raw.items():
-                if raw is None:
-                    continue
-                value = float(raw)
+    def _add_to_bins(self, values: list[float]) -> None:
+        if values and math.isfinite(sum(values)) and min(values) > 0:
+            self._bins.update(map(round, map(truediv, map(math.log, values), repeat(_BIN))))
+        else:
+            self._raw.update(values)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Turn what is counted as written into numbers."""
+        raw, self._raw = self._raw, Counter()
+        counts: Counter[float] = Counter()
+        for written, times in raw.items():
+            if written is not None:
+                value = float(written)
                 if math.isfinite(value):
-                    self._counts[_bin(value) if self._binned else value] += times
+                    counts[value] += times
                 else:
                     self._not_finite += times
-            self._raw = Counter()
-            if len(self._counts) > _MOST_DISTINCT and not self._binned:
-                self._binned = True
-                self._counts = _in_bins(self._counts)
-        return self._counts
+        self._take(counts)
+        if len(self._counts) > _MOST_DISTINCT and not self._binned:
+            self._begin_bins()
+
+    def _begin_bins(self) -> None:
+        self._binned = True
+        counts, self._counts = self._counts, Counter()
+        self._take(counts)
+
+    def _take(self, counts: Counter[float]) -> None:
+        if not self._binned:
+            self._counts.update(counts)
+            return
+        for value, times in counts.items():
+            if value > 0:
+                self._bins[round(math.log(value) / _BIN)] += times
+            else:
+                self._counts[value] += times
+
+    def _all(self) -> Mapping[float, int]:
+        """How often each value, or bin, was seen."""
+        self._settle()
+        if not self._binned:
+            return self._counts
+        return {**self._counts, **{math.exp(i * _BIN): times for i, times in self._bins.items()}}
 
     def merge(self, other: Numbers) -> None:
         """Add another's values."""
-        theirs = other._settle()
         self._settle()
+        other._settle()
         self._not_finite += other._not_finite
         if other._binned and not self._binned:
-            self._binned = True
-            self._counts = _in_bins(self._counts)
-        self._counts.update(_in_bins(theirs) if self._binned else theirs)
+            self._begin_bins()
+        self._take(other._counts)
+        self._bins.update(other._bins)
 
     def above(self, limit: float) -> int:
         """How many are above a limit."""
-        return sum(times for value, times in self._settle().items() if value > limit)
+        return sum(times for value, times in self._all().items() if value > limit)
 
     @property
     def count(self) -> int:
         """How many finite values."""
-        return sum(self._settle().values())
+        return sum(self._all().values())
 
     @property
     def not_finite(self) -> int:
@@ -94,7 +117,7 @@ class Numbers:
     @property
     def total(self) -> float:
         """Their sum."""
-        return math.fsum(value * times for value, times in self._settle().items())
+        return math.fsum(value * times for value, times in self._all().items())
 
     @property
     def mean(self) -> float | None:
@@ -108,7 +131,7 @@ class Numbers:
 
         Beyond a hundred thousand distinct values within 0.05 %.
         """
-        counts = self._settle()
+        counts = self._all()
         half, seen = self.count // 2, 0
         for value in sorted(counts):
             seen += counts[value]
@@ -119,50 +142,45 @@ class Numbers:
     @property
     def maximum(self) -> float | None:
         """The largest."""
-        return max(self._settle(), default=None)
+        return max(self._all(), default=None)
 
 
-class Weighted:
-    """A quantity and its weight from the same lines: both counted at once, and a weighted mean kept."""
+class Together:
+    """Quantities that the same lines have, counted as rows since few combinations occur.
 
-    def __init__(self, values: Numbers, weights: Numbers) -> None:
-        self._values, self._weights = values, weights
-        self._pairs: Counter[tuple[Raw, Raw]] = Counter()
+    The mean of the first is also taken weighted by the second.
+    """
+
+    def __init__(self, *quantities: Numbers) -> None:
+        self._quantities = quantities
+        self._rows: Counter[tuple[Raw, ...]] = Counter()
         self._sum = self._total = 0.0
 
-    def add(self, values: Sequence[Raw], weights: Sequence[Raw]) -> None:
-        """Take two columns, side by side."""
-        self._pairs.update(zip(values, weights, strict=True))
-        if len(self._pairs) > _MOST_DISTINCT:
+    def add(self, *columns: Sequence[Raw]) -> None:
+        """Take a column of each quantity, side by side."""
+        self._rows.update(zip(*columns, strict=True))
+        if len(self._rows) > _MOST_DISTINCT:
             self.settle()
 
     def settle(self) -> None:
-        """Hand everything seen so far to both quantities."""
-        pairs, self._pairs = self._pairs, Counter()
-        for (value, weight), times in pairs.items():
-            self._values.add_times(value, times)
-            self._weights.add_times(weight, times)
+        """Hand everything seen so far to the quantities."""
+        rows, self._rows = self._rows, Counter()
+        weighted: Counter[tuple[Raw, ...]] = Counter()
+        for row, times in rows.items():
+            for quantity, raw in zip(self._quantities, row, strict=True):
+                quantity.add_times(raw, times)
+            weighted[row[:2]] += times
+        for (value, weight), times in weighted.items():
             if value is not None and weight is not None and math.isfinite(number := float(value)):
                 self._sum += number * float(weight) * times
                 self._total += float(weight) * times
 
-    def merge(self, other: Weighted) -> None:
+    def merge(self, other: Together) -> None:
         """Add another's lines, once it is settled."""
         self._sum += other._sum
         self._total += other._total
 
     @property
     def mean(self) -> float | None:
-        """The weighted mean."""
+        """The weighted mean of the first quantity."""
         return self._sum / self._total if self._total else None
-
-
-def _bin(value: float) -> float:
-    return math.exp(round(math.log(value) / _BIN) * _BIN) if value > 0 else value
-
-
-def _in_bins(counts: Counter[float]) -> Counter[float]:
-    bins: Counter[float] = Counter()
-    for value, times in counts.items():
-        bins[_bin(value)] += times
-    return bins

@@ -10,6 +10,8 @@ import itertools
 import statistics
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import truediv
 
 _DAY_S = 86400.0
 _HEAD = 8  # lines looked at together before the first of them is judged
@@ -19,6 +21,7 @@ _GAP = 3.0  # ... after more than this many usual intervals comes after a pause
 _SHORTEST_GAP_S = 2.0
 
 
+@lru_cache(maxsize=4096)
 def seconds(stamp: bytes | None) -> float | None:
     """Time of day in seconds, of HH:MM:SS."""
     if stamp is None:
@@ -44,8 +47,8 @@ class Throughput:
         self._low = self._longest = 0.0
         self._last: bytes | None = None
 
-    def add(self, stamps: Sequence[bytes | None], values: list[float], running: list[float]) -> None:
-        """Take lines: when, tokens per second, requests running (0 where not logged)."""
+    def add(self, stamps: Sequence[bytes | None], values: Sequence[float], running: Sequence[float]) -> None:
+        """Take lines: when, tokens per second, requests that share them (at least 1)."""
         start = 0
         while self._low == 0.0 and start < len(values):
             self._first(stamps[start], values[start], running[start])
@@ -56,19 +59,22 @@ class Throughput:
             return
         self.count += len(values)
         self._total += sum(values)
-        if min(values) < self._low * max(max(running), 1.0):
+        if min(values) < self._low * max(running):
             self._each(stamps, values, running)
-        for i in range(0, len(values), max(1, len(values) // 16)):
-            self._recent.append(values[i] / (running[i] or 1.0))
-            if i and (interval := _between(stamps[i - 1], stamps[i])) is not None:
-                self._intervals.append(interval)
+        step = max(1, len(values) // 16)
+        self._recent.extend(map(truediv, values[::step], running[::step]))
+        before, at = map(seconds, stamps[step - 1 :: step]), map(seconds, stamps[step::step])
+        self._intervals.extend(
+            (b - a) % _DAY_S for a, b in zip(before, at, strict=False) if a is not None and b is not None
+        )
         self._bounds()
         self._last = stamps[-1]
 
-    def _each(self, stamps: Sequence[bytes | None], values: list[float], running: list[float]) -> None:
+    def _each(
+        self, stamps: Sequence[bytes | None], values: Sequence[float], running: Sequence[float]
+    ) -> None:
         low = self._low
-        slow = [i for i, (v, r) in enumerate(zip(values, running, strict=True)) if v < low * (r or 1.0)]
-        for i in slow:
+        for i in [i for i, v, r in zip(itertools.count(), values, running) if v < low * r]:
             if self._pause(stamps[i - 1] if i else self._last, stamps[i]):
                 self.paused += 1
                 self._paused_total += values[i]
@@ -80,7 +86,7 @@ class Throughput:
     def _first(self, stamp: bytes | None, value: float, running: float) -> None:
         self.count += 1
         self._total += value
-        self._head.append((seconds(stamp), value, value / (running or 1.0)))
+        self._head.append((seconds(stamp), value, value / running))
         self._last = stamp
         if len(self._head) == _HEAD:
             self._judge_head()

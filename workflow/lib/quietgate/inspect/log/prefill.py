@@ -27,7 +27,7 @@ class Prefill:
     def add(self, columns: Columns) -> None:
         """Take lines."""
         self.lines += len(columns)
-        speaks = {rank: self._speaks(rank) for rank in set(columns.ranks)}
+        speaks = {rank: self._speaks(rank) for rank in dict.fromkeys(columns.ranks)}
         for name, numbers in self._numbers.items():
             if column := columns.values.get(name):
                 if name in _SUMMED and not all(speaks.values()):

@@ -7,14 +7,17 @@ from collections import Counter
 from typing import Any
 
 from quietgate.inspect.failure_rules import ADVICE
-from quietgate.inspect.failures import USERS_TEXT, Failure, Watch
+from quietgate.inspect.failures import Failure, Watch
 from quietgate.inspect.lines import Block
 from quietgate.inspect.log import arguments
 from quietgate.inspect.log.accept_rate import WITH_BONUS, WITHOUT_BONUS
 from quietgate.inspect.log.batches import DECODE_FIELDS, PREFILL_FIELDS, Batches, Lines
 from quietgate.inspect.log.decode import Decode
+from quietgate.inspect.log.kinds import Unread, read
 from quietgate.inspect.log.prefill import Prefill
+from quietgate.inspect.log.requests import ANSWERS, USERS, statuses
 from quietgate.inspect.prefixes import message, of_users, stamp, unwrapped
+from quietgate.inspect.remarks import Remarks
 
 READY = b"The server is fired up and ready to roll"
 _NCCL = re.compile(rb"sglang is using nccl==([\d.]+\d)")
@@ -53,95 +56,64 @@ class Server:
 
     @property
     def evident(self) -> bool:
-        """Is there a sign of a server in these lines at all?"""
+        """Is there a sign of a server in these lines at all, be it only of why it failed?"""
+        return self._lived or self.watch.result() is not None
+
+    @property
+    def spoke(self) -> bool:
+        """Are there lines that only a server writes?"""
+        return self._lived or bool(
+            self.statuses or self._retractions or self.nccl_versions or self.health_failures
+        )
+
+    @property
+    def _lived(self) -> bool:
         return bool(
-            self.started
-            or self.ready_line
-            or self.decode.lines
-            or self.prefill.lines
-            or self.watch.stage
-            or self.watch.result()
+            self.started or self.ready_line or self.decode.lines or self.prefill.lines or self.watch.stage
         )
 
     def see(self, block: Block) -> None:
         """Take a block of lines."""
-        lines = block.lines
-        others: list[tuple[int, bytes]] = []
-        if b"Decode batch" not in lines[0] or block.data.count(b"Decode batch") != len(lines):
-            others = [(i, line) for i, line in enumerate(lines) if b"Decode batch" not in line]
-        decode: list[bytes] = [] if others else lines
-        after = 0
-        for i, _ in others:
-            decode += lines[after:i]
-            after = i + 1
-        decode = decode + lines[after:] if others else decode
-        last = len(lines) - 1 if after < len(lines) else -1
-        prefill: list[bytes] = []
-        served: list[bytes] = []
-        rest: list[tuple[int, bytes]] = []
-        last_prefill = -1
-        for entry in others:
-            line = entry[1]
-            if b"Prefill batch" in line:
-                prefill.append(line)
-                last_prefill = entry[0]
-            elif b' HTTP/1.1" ' in line:
-                served.append(line)
-            elif USERS_TEXT not in line:
-                rest.append(entry)
-        if decode:
-            for columns in DECODE.read(decode):
-                self.decode.add(columns)
-            self._comma_at_end |= decode[0].endswith(b", ")
-        if prefill:
-            for columns in PREFILL.read(prefill):
-                self.prefill.add(columns)
-        if served:
-            self._served(served)
-        if (last := max(last, last_prefill)) >= 0:
+        unread = Unread(block)
+        # What users said first: it may quote anything.
+        *_, decode, prefill, answers = read(unread, (*USERS, DECODE.sort, PREFILL.sort, ANSWERS))
+        self._comma_at_end |= _first(b"Decode batch", block.text).endswith(b", ")
+        decoded, prefilled = DECODE.columns(decode), PREFILL.columns(prefill)
+        for columns in decoded:
+            self.decode.add(columns)
+        for columns in prefilled:
+            self.prefill.add(columns)
+        if (last := max(columns.last for columns in (*decoded, *prefilled))) >= 0:
             self._last_alive = block.number(last)
-        if rest:
-            self._others(block, rest)
+        self.statuses.update(statuses(answers))
+        if rest := unread.rest():
+            self._remarks(Remarks(block, rest))
 
-    def _served(self, lines: list[bytes]) -> None:
-        fine = [line[-6:] for line in lines].count(b"200 OK")
-        if fine:
-            self.statuses[b"200"] += fine
-        if fine < len(lines):
-            others = (line for line in lines if not line.endswith(b"200 OK"))
-            self.statuses.update(line.rpartition(b'" ')[2][:3] for line in others)
-
-    def _others(self, block: Block, rest: list[tuple[int, bytes]]) -> None:
-        texts = [line for _, line in rest]
-        blob = b"\n".join(texts)
-        self.watch.look(block, [i for i, _ in rest], texts, blob)
-        if b"server_args=" in blob:
-            for _, line in rest:
-                if arguments.starts(line):
-                    self._arguments(line)
-        if b"Capture target verify CUDA graph" in blob or b"server_args={" in blob:
+    def _remarks(self, remarks: Remarks) -> None:
+        self.watch.look(remarks)
+        for _, line in remarks.with_words(b"server_args="):
+            if arguments.starts(line):
+                self._arguments(line)
+        if b"Capture target verify CUDA graph" in remarks or b"server_args={" in remarks:
             self._newer_than_0_5_13 = True
-        if READY in blob:
-            for i, line in rest:
-                if READY in line:
-                    self.ready_line = block.number(i)
-                    self.ready_lines += 1
-                    self._last_alive = max(self._last_alive, self.ready_line)
-                    self._ready_at = stamp(line)[:2]
-        if b"etract" in blob:
-            for _, line in rest:
-                if _RETRACTED.search(line):
-                    self._retraction(line)
-        if b"sglang" in blob:
-            for version in _NCCL.findall(blob):
+        for number, line in remarks.with_words(READY):
+            self.ready_line = number
+            self.ready_lines += 1
+            self._last_alive = max(self._last_alive, number)
+            self._ready_at = stamp(line)[:2]
+        if b"etract" in remarks:
+            for line in filter(_RETRACTED.search, remarks.lines):
+                self._retraction(line)
+        if b"sglang" in remarks:
+            for version in _NCCL.findall(remarks.text):
                 if version.decode() not in self.nccl_versions:
                     self.nccl_versions.append(version.decode())
-            if self.version is None and (found := _VERSION.search(blob)):
+            if self.version is None and (found := _VERSION.search(remarks.text)):
                 self.version = found[1].decode()
-        if b"ealth check failed" in blob:
-            self.health_failures += blob.count(b"ealth check failed. Server couldn't")
-        if b"accept len: " in blob or b"gen throughput (token/s): " in blob:
-            self._fragments(rest)
+        if b"ealth check failed" in remarks:
+            self.health_failures += remarks.text.count(b"ealth check failed. Server couldn't")
+        if b"accept len: " in remarks or b"gen throughput (token/s): " in remarks:
+            self._fragments(remarks.lines)
 
     def _arguments(self, line: bytes) -> None:
         self.started = True
@@ -163,10 +135,10 @@ class Server:
             who = tuple(f"{name}{number}" for name, number in ranks.items())
             self._retractions.setdefault(event, Counter())[who] += 1
 
-    def _fragments(self, rest: list[tuple[int, bytes]]) -> None:
+    def _fragments(self, lines: list[bytes]) -> None:
         """Decode lines that somebody has cut the head off."""
         taken = Lines()
-        for _, line in rest:
+        for line in lines:
             at = max(line.find(b"accept len: "), line.find(b"gen throughput (token/s): "))
             if at >= 0 and not of_users(unwrapped(line)[:at]):
                 DECODE.take_apart(line, taken)
@@ -240,6 +212,12 @@ class Server:
             "failure": as_json(self.failure()),
             "last_stage": self.watch.stage,
         }
+
+
+def _first(marker: bytes, text: bytes) -> bytes:
+    """The first line with `marker`, from there on, or nothing."""
+    at = text.find(marker)
+    return text[at : text.find(b"\n", at)] if at >= 0 else b""
 
 
 def as_json(failure: Failure | None) -> dict[str, Any] | None:
