@@ -10,6 +10,7 @@ ins.
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import sys
@@ -61,6 +62,7 @@ serving.ASYNC_REQUEST_FUNCS["sglang"] = timed
 random.shuffle = lambda x: None  # type: ignore[assignment,misc]
 say("ready")
 for line in sys.stdin:
+    gc.collect()  # as in a fresh process, where nothing of earlier runs is left to be collected in this one
     began, ended = (0.0, 0.0), 0
     sys.argv = ["sglang.benchmark.serving", *json.loads(line)]
     serving.cli_main()
