@@ -23,8 +23,7 @@ def refusals(level: Level, question: Question) -> list[Row]:
         found.append(
             (
                 claims.UNKNOWN_VARIATION,
-                f"No claim {at}: one launch per cell, so the variation from launch to launch is"
-                " unknown; measure with `replicates: 3` or more.",
+                f"No claim {at}: {claims.ONE_EACH}; measure with `replicates: 3` or more.",
             )
         )
     missing = [row["cell"] for row in level.estimates if row["launches"] == 0]
@@ -106,17 +105,23 @@ def answer(
         first = f"{lead}. {row['text']}"
     # What is not proved of the profiles is said once, here.
     unproved = _left_out(level, summary["reference"])
-    first = " ".join([first, *_apart(level), *unproved])
+    first = " ".join([first, *_apart(level), *unproved, *_elsewhere(level, top, measured, axes)])
     said = set(claims.NOT_PROVED.values()) if unproved else set()
     if level.moves and {r["verdict"] for r in level.moves} <= said:
         second = (
             "For the same reason it was not tested whether the best number of steps moves with the profile."
         )
+    elif level.moves and {r["verdict"] for r in level.moves} == {claims.UNKNOWN_VARIATION}:
+        profiles = claims.listed(list(dict.fromkeys(r["nccl"] for r in level.moves)), "or")
+        second = (
+            f"Whether the best number of steps moves from {level.moves[0]['against']} to {profiles} cannot be"
+            f" said: {claims.ONE_EACH}."
+        )
     else:
         second = " ".join(r["text"] for r in level.moves)
     second = second or (
         "Whether the best number of steps moves cannot be said: no second NCCL profile was measured"
-        " with several numbers of steps."
+        f" with several numbers of steps{_could_be_best(level)}."
     )
     open_ = [
         r["text"] for r in refused if r["concurrency"] == summary["concurrency"] and r["why"] not in said
@@ -131,6 +136,49 @@ def answer(
     if lost:
         open_.append(f"Launches without a result: {len(lost)}.")
     return [first, second, " ".join(open_) or "Nothing stays open."]
+
+
+def _could_be_best(level: Level) -> str:
+    """The steps that could be the best where there is one profile only."""
+    found = [str(r["steps"]) for r in level.optimum if r["could_be_best"]]
+    # Other axes have a best of their own, and so a number of steps may be there twice.
+    if not found or len({r["steps"] for r in level.optimum}) < len(level.optimum):
+        return ""
+    return f"; under {level.optimum[0]['nccl']} the best could be {claims.listed(found, 'or')} steps"
+
+
+def _elsewhere(level: Level, top: Row, measured: list[Level], axes: tuple[str, ...]) -> list[str]:
+    """Where another cell was the fastest: with other numbers of streams, and among cells added later.
+
+    A reader takes the first sentence for the whole study, and it is about one level of it.
+    """
+    epoch, concurrency = level.summary["epoch"], level.summary["concurrency"]
+    beside = [x for x in measured if x.summary["epoch"] == epoch and x is not level]
+    told = [
+        f"at {claims.streams(other.summary['concurrency'])} {_fastest(other, axes)}"
+        for other in beside
+        if _best(other, axes)["cell"] != top["cell"]
+    ]
+    found = []
+    if told:
+        found.append(f"With other numbers of streams another cell was the fastest: {'; '.join(told)}.")
+    found += [
+        f"Epoch {other.summary['epoch']} is compared apart, with its own launches of the reference: the fastest"
+        f" there was {_fastest(other, axes)}."
+        for other in measured
+        if other.summary["epoch"] != epoch and other.summary["concurrency"] == concurrency
+    ]
+    return found
+
+
+def _fastest(level: Level, axes: tuple[str, ...]) -> str:
+    """The fastest cell of a level, its speed and its ratio to the reference, in brief."""
+    cell = _best(level, axes)
+    row = next((r for r in level.contrasts if r["kind"] == "reference" and r["cell"] == cell["cell"]), None)
+    ratio = "the reference itself"
+    if row is not None:
+        ratio = f"{row['ratio']:.3f} times the reference, {'claimed' if row['claim'] else 'no claim'}"
+    return f"{claims.cell_words(cell, axes)} ({cell['value']:.1f} tok/s, {ratio})"
 
 
 def _best(level: Level, axes: tuple[str, ...]) -> Row:

@@ -84,6 +84,7 @@ def latency(material: Material) -> Drawn:
         f" median, whiskers from the 5th to the 95th; {counted} requests per box. Time per"
         " output token is the decode time after the first chunk over its tokens. Requests of one launch are"
         " not independent: the spread is not the uncertainty of a cell.",
+        captions.apart(material, "not comparable with the other boxes"),
         captions.not_measured(material),
         captions.not_proved(material, "Open boxes"),
     )

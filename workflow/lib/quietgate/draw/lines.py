@@ -36,7 +36,8 @@ def lines(axis: Axes, material: Material, frame: pd.DataFrame) -> None:
                 transform=beside(axis, -1 if x < 0 else 1),
             )  # fmt: skip
         at = mine["steps"].to_numpy(dtype=float) + x
-        axis.plot(at, mine["value"], color=look.colour, ls=look.line, zorder=3)
+        joined = ~mine["cell"].isin(material.apart).to_numpy()
+        axis.plot(at[joined], mine["value"][joined], color=look.colour, ls=look.line, zorder=3)
         known = mine[mine["low"].notna()]
         axis.vlines(known["steps"] + x, known["low"], known["high"], color=look.colour, lw=1.3, zorder=3)
         for row in each(mine[mine["value"].notna()]):
@@ -89,6 +90,7 @@ def failure_handles(frame: pd.DataFrame) -> list[Line2D]:
         for nccl, rows in groups(failed[failed["failure_class"] == kind], "nccl", sort=False):
             steps = sorted(rows["steps"].unique())
             where = f"{', '.join(str(s) for s in steps)} steps" if len(steps) < 4 else f"{len(steps)} cells"
+            where = "1 step" if steps == [1] else where
             label = f"failed: {str(kind).replace('_', ' ')} ({nccl}, {where})"
             handles.append(Line2D([], [], ls="", marker=glyph, color="black", mew=1.3, label=label))
     return handles
