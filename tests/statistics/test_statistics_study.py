@@ -219,6 +219,9 @@ def test_contrasts_stay_inside_an_epoch():
     assert row["family"] == 1
     assert row["ratio"] == pytest.approx(np.exp(0.36), rel=0.03)
     assert "Epoch 2 is compared apart" in outcome["answer"][0]
+    assert "the fastest measured cell of epoch 1 is" in outcome["answer"][0]
+    assert outcome["answer"][1].startswith("Within epoch 1: ")
+    assert "Cells of different epochs are not compared" in outcome["answer"][2]
     assert "the fastest there was 5 steps, tuned (" in outcome["answer"][0]
     assert [level["cells"] for level in outcome["levels"]] == [7, 2]
     missing = [r for r in outcome["refusals"] if r["why"] == "no_launch"]
@@ -388,8 +391,21 @@ def test_one_launch_of_several_profiles_is_refused_in_one_sentence():
     cells = cells_table(passes, grid, 1, verdict="confirmed")
     outcome, _ = statistics(cells, study_record(grid, 1, "steps-0_nccl-a"))
     second = outcome["answer"][1]
-    assert "moves from a to b or c cannot be said: one launch per cell" in second
+    assert "moves from a to b or c at 1 stream cannot be said: one launch per cell" in second
     assert second.count(".") == 1
+
+
+def test_several_open_moves_are_told_in_one_sentence():
+    grid = [(steps, nccl) for nccl in ("a", "b", "c") for steps in (0, 2)]
+    passes = World(cells=6, launches=5).passes(np.random.default_rng(3), 1, np.zeros(6))[0]
+    cells = cells_table(passes, grid, 5, verdict="confirmed")
+    outcome, _ = statistics(cells, study_record(grid, 5, "steps-0_nccl-a"))
+    assert [m["verdict"] for m in outcome["moves"]] == ["open", "open"]
+    second = outcome["answer"][1]
+    assert second.count("Whether") == 1
+    assert (
+        "from a to b or c at 1 stream is open: could be best are 0 or 2 under a, 0 or 2 under b and" in second
+    )
 
 
 def test_steps_that_failed_under_one_profile_keep_the_optimum_open():

@@ -155,8 +155,8 @@ def move_sentence(row: Mapping[str, Any]) -> str:
     where = f"at {streams(row['concurrency'])}"
     here, there = row["nccl"], row["against"]
     rest = f", {row['axes_words']}" if row["axes_words"] else ""
-    could = _steps_list(row["could_be_best"])
-    could_there = _steps_list(row["could_be_best_against"])
+    could = steps_list(row["could_be_best"])
+    could_there = steps_list(row["could_be_best_against"])
     if row["verdict"] == UNKNOWN_VARIATION:
         return (
             f"Whether the best number of steps moves from {there} to {here}{rest} {where} cannot be"
@@ -180,7 +180,9 @@ def move_sentence(row: Mapping[str, Any]) -> str:
             f"The best number of steps stays {could} {where} under {there} and {here}{rest}"
             f" ({chance}; no other could be best in either)."
         )
-    tied = f" ({chance}; near ties alone would give {100 * row['probability_if_tied']:.0f} %)" if known else ""
+    tied = (
+        f" ({chance}; near ties alone would give {100 * row['probability_if_tied']:.0f} %)" if known else ""
+    )
     return (
         f"Whether the best number of steps moves from {there} to {here}{rest} {where} is open: could"
         f" be best are {could_there} under {there} and {could} under {here}{tied}.{_keeping(row)}"
@@ -190,14 +192,16 @@ def move_sentence(row: Mapping[str, Any]) -> str:
 def _keeping(row: Mapping[str, Any]) -> str:
     """What the other profile's best steps would cost here at most, and what nobody knows."""
     one_sided, cost = row["only_one_side"], row["keeping_costs_at_most_percent"]
-    text = f" Not measured under both profiles: {_steps_list(one_sided, 'and')} steps." if one_sided else ""
+    text = f" Not measured under both profiles: {steps_list(one_sided, 'and')} steps." if one_sided else ""
     if cost is None or row["probability_moved"] is None:
         return text
     among = ", against the steps measured under both" if one_sided else ""
-    return f"{text} Keeping {steps_words(row['kept_steps'])} under {row['nccl']} costs at most {cost:.1f} %{among}."
+    kept = steps_words(row["kept_steps"])
+    return f"{text} Keeping {kept} under {row['nccl']} costs at most {cost:.1f} %{among}."
 
 
-def _steps_list(steps: list[int], last: str = "or") -> str:
+def steps_list(steps: list[int], last: str = "or") -> str:
+    """Numbers of steps as a person says them: "2 or 4"."""
     return listed([str(s) for s in steps], last)
 
 

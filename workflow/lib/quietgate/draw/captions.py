@@ -94,8 +94,8 @@ def apart(material: Material, so: str = "not joined to the others") -> str:
     places: dict[str, list[str]] = {}
     for cell, where in material.apart.items():
         places.setdefault(where, []).append(cell)
-    told = "; ".join(f"{where} {', '.join(cells)}" for where, cells in places.items())
-    return f"Measured {told}: {so}, as a difference may be the machine's or the day's." if told else ""
+    told = "; ".join(f"{where}: {', '.join(cells)}" for where, cells in places.items())
+    return f"Measured {told}; {so}, as their difference may not be the cells'." if told else ""
 
 
 def join(*sentences: str) -> str:

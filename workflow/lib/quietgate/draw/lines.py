@@ -20,6 +20,8 @@ from quietgate.draw.values import panels
 _DODGE = 0.14
 # Launches stand beside their cell's marker (in points), or it would hide them.
 _BESIDE = 4.5
+# Height of one more row of a legend.
+_ROW_IN = 0.15
 _FAILED = ("x", "+", "1", "2", "3", "4")
 
 
@@ -126,11 +128,16 @@ def legend_handles(material: Material) -> list[Line2D]:
 
 
 def legend(made: Figure, handles: Sequence[Any], frame: pd.DataFrame | None = None) -> None:
-    """The legend above the panels, failed cells of a frame below them, in as many columns as fit."""
+    """The legend above the panels, failed cells of a frame below them, in as many columns as fit.
+
+    The figure grows with their rows, so that many entries leave the panels their height.
+    """
     below = [] if frame is None else failure_handles(frame)
     made.legend(handles=list(handles), loc="outside upper left", ncols=_fit(made, handles), borderaxespad=0.2)
     if below:
         made.legend(handles=below, loc="outside lower left", ncols=_fit(made, below), borderaxespad=0.2)
+    more = sum(math.ceil(len(some) / _fit(made, some)) - 1 for some in (handles, below) if some)
+    made.set_figheight(made.get_figheight() + _ROW_IN * more)
 
 
 def _fit(made: Figure, handles: Sequence[Any]) -> int:

@@ -84,7 +84,9 @@ def concurrency(material: Material) -> Drawn:
 def _ratio_ticks(low: float, high: float) -> list[float]:
     """At most seven round ratios from `low` to `high`, 1 among them wherever it is inside."""
     for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5):
-        found = [round(1 + k * step, 2) for k in range(math.ceil((low - 1) / step), int((high - 1) / step) + 1)]
+        found = [
+            round(1 + k * step, 2) for k in range(math.ceil((low - 1) / step), int((high - 1) / step) + 1)
+        ]
         found = [value for value in found if low <= value <= high and value > 0]
         if len(found) <= 7:
             return found
@@ -103,8 +105,10 @@ def _with_ratio(material: Material, frame: pd.DataFrame) -> pd.DataFrame:
         key = (row["nccl"], row["concurrency"])
         plain = exact.get((*key, *(row[a] for a in material.axes)), shared.get(key))
         # A ratio across machines or epochs would be one between these.
-        fair = plain is not None and not {row["cell"], plain["cell"]} & set(material.apart)
-        ratios.append(row["value"] / plain["value"] if fair else math.nan)
+        if plain is None or {row["cell"], plain["cell"]} & set(material.apart):
+            ratios.append(math.nan)
+        else:
+            ratios.append(row["value"] / plain["value"])
     frame = frame.assign(ratio_to_0_steps=ratios)
     crossovers = {
         cell: crossover(part["concurrency"].tolist(), part["ratio_to_0_steps"].tolist())
@@ -142,7 +146,9 @@ def _lines(axis: Axes, material: Material, part: pd.DataFrame, column: str) -> N
 def _crossover_sentence(frame: pd.DataFrame) -> str:
     """Where each cell's line crosses 1, and which cells lie on one side of it at every level."""
     crossing, above, below = [], [], []
-    for cell, rows in groups(frame[(frame["steps"] > 0) & frame["ratio_to_0_steps"].notna()], "cell", sort=False):
+    for cell, rows in groups(
+        frame[(frame["steps"] > 0) & frame["ratio_to_0_steps"].notna()], "cell", sort=False
+    ):
         where = float(rows["crossover_streams"].iloc[0])
         if where > 0:
             crossing.append(f"{cell} {where:#.2g}" if where < 10 else f"{cell} {where:.0f}")

@@ -60,7 +60,13 @@ def load(
     names: dict[str, str] = {}
     for number, (where, entry) in enumerate(prompt_formats.read(path), 1):
         name = prompt_formats.name(entry, str(number))
-        text, body_at = _sent(prompt_formats.messages(entry, where), template)
+        messages = prompt_formats.messages(entry, where)
+        if not messages:
+            continue
+        try:
+            text, body_at = _sent(messages, template)
+        except BadInput as e:
+            raise BadInput(f"{where}: {e}") from None
         if text in found:
             continue
         if name in names:
