@@ -231,6 +231,10 @@ def test_a_legend_of_many_rows_leaves_the_panel_its_height(tmp_path):
     assert heights[1] > 0.9 * heights[0]
 
 
+def test_one_launch_tests_no_interaction(two_machines):
+    assert "tested" not in grid.interaction(two_machines).caption
+
+
 def test_markers_are_inside_the_panel(two_machines):
     axis = accepted.verify_cost(two_machines).figure.axes[0]
     highest = max(max(line.get_ydata()) for line in axis.lines if len(line.get_ydata()))
