@@ -104,6 +104,7 @@ def test_a_json_array_is_taken_too(tmp_path):
         ({"messages": [{"role": "robot", "content": "Hi"}]}, "role 'robot'"),
         ({"messages": [{"role": "system", "content": "Hi"}]}, "nobody asks"),
         ({"conversations": "Hi"}, "a list is needed"),
+        ('{"prompt": "\\ud800"}', "surrogate"),
         ({"messages": ["Hi"]}, r"messages\[0\]: an object with role and content"),
         (
             {
@@ -153,6 +154,13 @@ def test_answers_behind_the_last_question_need_be_no_texts(tmp_path):
     asked = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hi"}, called]
     (found,) = prompts.load(write(tmp_path, {"messages": asked}), model(tmp_path))
     assert found.text.startswith("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>")
+
+
+def test_an_empty_system_message_reaches_the_template_and_nothing_else(tmp_path):
+    empty = [{"role": "system", "content": ""}, {"role": "user", "content": "Hi"}]
+    path = write(tmp_path, {"messages": empty})
+    assert prompts.load(path)[0].text == "Hi"
+    assert prompts.load(path, model(tmp_path))[0].text.startswith("<|im_start|>system\n<|im_end|>\n")
 
 
 def test_files_of_other_editors(tmp_path):

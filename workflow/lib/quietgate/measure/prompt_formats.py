@@ -147,7 +147,15 @@ def _message(role: str, content: Any, where: str, place: str) -> Message:
         if len(parts) != len(content) or not all(isinstance(p, str) for p in parts):
             raise BadInput(f"{where}: {place}: only text can be sent, no image or audio")
         content = "".join(str(p) for p in parts)
-    if not isinstance(content, str) or not content.strip():
+    if isinstance(content, str):
+        try:
+            content.encode()
+        except UnicodeEncodeError:
+            raise BadInput(
+                f"{where}: {place}: half a surrogate pair in the text, which is no character"
+            ) from None
+    # An empty system message says something to a template: not to put its own there.
+    if not isinstance(content, str) or not (content.strip() or role == "system"):
         raise BadInput(f"{where}: {place}: a text is needed, not {_brief(content)}")
     return {"role": role, "content": content}
 

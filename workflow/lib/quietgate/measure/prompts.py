@@ -92,9 +92,11 @@ def enough(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 def _sent(messages: list[prompt_formats.Message], template: templates.Template | None) -> tuple[str, int]:
     """The text of a conversation and where the person's first words are in it."""
-    first = next(i for i, message in enumerate(messages) if message["role"] == "user")
-    contents = [message["content"] for message in messages]
     if template is None:
+        messages = [message for message in messages if message["content"]]
+    first = next(i for i, message in enumerate(messages) if message["role"] == "user")
+    if template is None:
+        contents = [message["content"] for message in messages]
         return "\n\n".join(contents), len("\n\n".join([*contents[:first], ""]))
     marked = [dict(message) for message in messages]
     # Templates trim what a person says: a leading space would move the mark.
