@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from draw.conftest import made, material
 from draw.synthetic import config
 from quietgate import records
+from quietgate.analyse import statistics, tables
 from quietgate.draw import accepted, by_steps, checks, cycle, grid, latency, load
 from quietgate.draw.drawn import NotDrawn
 from quietgate.draw.figures import FIGURES, draw_all
@@ -189,6 +190,72 @@ def test_verify_tokens_follow_an_axis_over_draft_tokens(tmp_path):
     with house_style():
         frame = accepted.verify_cost(material(tmp_path, study, outcome)).frame
     assert sorted(frame["verify_tokens"].unique()) == [4, 8]
+
+
+@pytest.fixture
+def two_machines(tmp_path):
+    """One launch per cell, 2 steps on another machine."""
+    study, _ = made(tmp_path, config([0, 1, 2, 3], launches=1, concurrency=(1, 8)), analysed=False)
+    folder = tmp_path / "tables"
+    cells = tables.read(folder / "cells.csv")
+    cells["machine"] = np.where(cells["steps"] == 2, 2, 1)
+    outcome, derived = statistics.statistics(cells, study)
+    tables.write({"cells": cells, **derived}, folder)
+    with house_style():
+        yield material(tmp_path, study, outcome)
+
+
+def test_no_line_no_fit_and_no_ratio_across_machines(two_machines):
+    away = {"steps-2_nccl-untuned", "steps-2_nccl-tuned"}
+    assert set(two_machines.apart) == away
+    speed = by_steps.decode_tokens_per_s(two_machines)
+    joined = [line for line in speed.figure.axes[0].lines if len(line.get_xdata()) > 1]
+    assert [np.round(line.get_xdata()).tolist() for line in joined] == [[0, 1, 3]] * 2
+    assert "Measured on another machine than the reference: steps-2_nccl-untuned" in speed.caption
+    ratios = load.concurrency(two_machines).frame.groupby("cell")["ratio_to_0_steps"].count()
+    assert {cell for cell, count in ratios.items() if not count} == away
+    # Without 2 steps there are two numbers of verified tokens, which any line fits.
+    assert "No line is fitted" in accepted.verify_cost(two_machines).caption
+
+
+def test_a_legend_of_many_rows_leaves_the_panel_its_height(tmp_path):
+    heights = []
+    for count in (2, 6):
+        names = tuple(f"a-profile-with-a-long-name-{i}" for i in range(count))
+        root = tmp_path / str(count)
+        study, outcome = made(root, config([0, 2], launches=2, profiles=names))
+        with house_style():
+            figure = checks.drift(material(root, study, outcome)).figure
+            figure.draw_without_rendering()
+        heights.append(figure.axes[0].get_window_extent().height)
+    assert heights[1] > 0.9 * heights[0]
+
+
+def test_one_launch_tests_no_interaction(two_machines):
+    assert "tested" not in grid.interaction(two_machines).caption
+
+
+def test_markers_are_inside_the_panel(two_machines):
+    axis = accepted.verify_cost(two_machines).figure.axes[0]
+    highest = max(max(line.get_ydata()) for line in axis.lines if len(line.get_ydata()))
+    assert axis.get_ylim()[1] > 1.05 * highest
+
+
+def test_the_caption_names_where_speculation_always_or_never_pays(tmp_path):
+    study, outcome = made(tmp_path, config([0, 1, 7], launches=1, concurrency=(1, 8), profiles=("untuned",)))
+    with house_style():
+        drawn = load.concurrency(material(tmp_path, study, outcome))
+    ratios = drawn.frame[drawn.frame["steps"] == 7]["ratio_to_0_steps"]
+    assert (ratios < 1).all()
+    assert "Below 1 at every level: steps-7_nccl-untuned." in drawn.caption
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.95, 1.06), (0.45, 1.3), (0.9, 4.2), (0.2, 30.0), (1.1, 1.4)])
+def test_ratio_ticks_are_few_and_hold_one(low, high):
+    ticks = load._ratio_ticks(low, high)
+    assert 2 <= len(ticks) <= 8
+    assert (1.0 in ticks) == (low < 1 < high)
+    assert all(low <= tick <= high for tick in ticks)
 
 
 def test_streams_at_which_speculation_stops_paying(all_of_it):

@@ -103,7 +103,20 @@ def test_a_json_array_is_taken_too(tmp_path):
         ({"messages": [{"role": "user"}]}, r"messages\[0\]: an object with role and content"),
         ({"messages": [{"role": "robot", "content": "Hi"}]}, "role 'robot'"),
         ({"messages": [{"role": "system", "content": "Hi"}]}, "nobody asks"),
-        ({"conversations": [{"from": "gpt", "value": "Hi"}]}, "nobody asks"),
+        ({"conversations": "Hi"}, "a list is needed"),
+        ('{"prompt": "\\ud800"}', "surrogate"),
+        ({"messages": ["Hi"]}, r"messages\[0\]: an object with role and content"),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": "Hi"},
+                    {"role": "assistant", "content": None, "tool_calls": [{}]},
+                    {"role": "tool", "content": "4"},
+                    {"role": "user", "content": "So?"},
+                ]
+            },
+            r"messages\[1\]: calls of tools cannot be sent",
+        ),
         ({"conversations": ["Hi"]}, r"conversations\[0\]"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "only text"),
         ({"id": "a", "prompt": "again"}, "id 'a' is taken by .*:1"),
@@ -115,6 +128,60 @@ def test_a_bad_line_is_named_with_its_number(tmp_path, line, says):
         prompts.load(path)
     assert str(error.value).startswith(f"{path}:2: ")
     assert "\n" not in str(error.value)
+
+
+def test_share_gpt_entries_without_a_question_are_left_out(tmp_path):
+    """As it is handed round, the set holds empty conversations and such that an answer ends."""
+    told = [
+        [],
+        [{"from": "gpt", "value": "Hi"}],
+        [{"from": "human", "value": ""}, {"from": "gpt", "value": "?"}],
+        [{"from": "system", "value": ""}, {"from": "human", "value": "Hi"}],
+        [
+            {"from": "system", "value": "Be kind."},
+            {"from": "gpt", "value": "Hello."},
+            {"from": "human", "value": "Ho"},
+        ],
+    ]
+    found = prompts.load(write(tmp_path, *({"id": str(i), "conversations": c} for i, c in enumerate(told))))
+    assert [(p.id, p.text) for p in found] == [("3", "Hi"), ("4", "Be kind.\n\nHo")]
+    with pytest.raises(BadInput, match="no prompt in it"):
+        prompts.load(write(tmp_path, {"conversations": []}))
+
+
+def test_answers_behind_the_last_question_need_be_no_texts(tmp_path):
+    called = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    asked = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hi"}, called]
+    (found,) = prompts.load(write(tmp_path, {"messages": asked}), model(tmp_path))
+    assert found.text.startswith("<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>")
+
+
+def test_an_empty_system_message_reaches_the_template_and_nothing_else(tmp_path):
+    empty = [{"role": "system", "content": ""}, {"role": "user", "content": "Hi"}]
+    path = write(tmp_path, {"messages": empty})
+    assert prompts.load(path)[0].text == "Hi"
+    assert prompts.load(path, model(tmp_path))[0].text.startswith("<|im_start|>system\n<|im_end|>\n")
+
+
+def test_files_of_other_editors(tmp_path):
+    """A byte-order mark, carriage returns, and line separators inside a text."""
+    path = tmp_path / "p.jsonl"
+    path.write_bytes('\ufeff{"prompt": "one\u2028and\x85more"}\r\n\r\n{"prompt": "two"}\r\n'.encode())
+    assert [p.text for p in prompts.load(path)] == ["one\u2028and\x85more", "two"]
+    path.write_bytes('\ufeff[{"prompt": "one"}]'.encode())
+    assert [p.text for p in prompts.load(path)] == ["one"]
+
+
+def test_a_conversation_that_the_template_refuses_is_named(tmp_path):
+    strict = (
+        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('roles must alternate') }}{% endif %}{{ m.content }}{% endfor %}"
+    )
+    twice = {"messages": [{"role": "user", "content": "Hi"}, {"role": "user", "content": "Ho"}]}
+    path = write(tmp_path, {"prompt": "Good"}, twice)
+    with pytest.raises(BadInput, match="roles must alternate") as error:
+        prompts.load(path, model(tmp_path, strict))
+    assert str(error.value).startswith(f"{path}:2: ")
 
 
 def test_bad_files(tmp_path):

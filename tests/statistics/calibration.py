@@ -134,6 +134,8 @@ def main() -> None:
         "12 cells x 3, one launch -5 %": World(launches=3, odd=-0.05),
         "12 cells x 3, one launch -30 %": World(launches=3, odd=-0.3),
         "12 cells x 5, noise of the reference x 2": World(noisy_cell=(0, 2.0)),
+        "12 cells x 5, noise of the reference x 4": World(noisy_cell=(0, 4.0)),
+        "22 cells x 3, noise of the reference x 3": World(cells=22, launches=3, noisy_cell=(0, 3.0)),
         "12 cells x 5, noise of one cell x 3": World(noisy_cell=(5, 3.0)),
     }
     print(

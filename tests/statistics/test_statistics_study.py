@@ -218,6 +218,11 @@ def test_contrasts_stay_inside_an_epoch():
     assert row["epoch"] == 2
     assert row["family"] == 1
     assert row["ratio"] == pytest.approx(np.exp(0.36), rel=0.03)
+    assert "Epoch 2 is compared apart" in outcome["answer"][0]
+    assert "the fastest measured cell of epoch 1 is" in outcome["answer"][0]
+    assert outcome["answer"][1].startswith("Within epoch 1: ")
+    assert "Cells of different epochs are not compared" in outcome["answer"][2]
+    assert "the fastest there was 5 steps, tuned (" in outcome["answer"][0]
     assert [level["cells"] for level in outcome["levels"]] == [7, 2]
     missing = [r for r in outcome["refusals"] if r["why"] == "no_launch"]
     assert missing == []
@@ -358,3 +363,69 @@ def test_one_launch_of_a_profile_that_did_nothing_is_not_a_matter_of_more_launch
 )  # fmt: skip
 def test_values_of_further_axes_are_named_as_in_the_cells(value, words):
     assert axis_words("graphs", value) == words
+
+
+def at_levels(effects) -> pd.DataFrame:
+    """Two concurrency levels, the second with these effects."""
+    return pd.concat([table(seed=1), table(seed=2, effects=effects).assign(concurrency=8)])
+
+
+def test_the_answer_says_where_another_cell_is_the_fastest_with_more_streams():
+    slower = np.array([0.3, 0.1, 0.1, 0.0, 0.0, -0.1, -0.1, -0.2])
+    outcome, _ = run(at_levels(slower))
+    first = outcome["answer"][0]
+    assert "At 1 stream the fastest measured cell is 2 steps, tuned" in first
+    row = next(
+        r
+        for r in outcome["contrasts"]
+        if (r["kind"], r["cell"], r["concurrency"]) == ("reference", "steps-0_nccl-tuned", 8)
+    )
+    assert "another cell was the fastest: at 8 streams no speculation, tuned (" in first
+    assert f"{row['ratio']:.3f} times the reference, claimed)." in first
+    assert "other numbers of streams" not in run(at_levels(EFFECTS))[0]["answer"][0]
+
+
+def test_one_launch_of_several_profiles_is_refused_in_one_sentence():
+    grid = [(steps, nccl) for nccl in ("a", "b", "c") for steps in (0, 2)]
+    passes = World(cells=6, launches=1).passes(np.random.default_rng(0), 1, np.zeros(6))[0]
+    cells = cells_table(passes, grid, 1, verdict="confirmed")
+    outcome, _ = statistics(cells, study_record(grid, 1, "steps-0_nccl-a"))
+    second = outcome["answer"][1]
+    assert "moves from a to b or c at 1 stream cannot be said: one launch per cell" in second
+    assert second.count(".") == 1
+
+
+def test_several_open_moves_are_told_in_one_sentence():
+    grid = [(steps, nccl) for nccl in ("a", "b", "c") for steps in (0, 2)]
+    passes = World(cells=6, launches=5).passes(np.random.default_rng(3), 1, np.zeros(6))[0]
+    cells = cells_table(passes, grid, 5, verdict="confirmed")
+    outcome, _ = statistics(cells, study_record(grid, 5, "steps-0_nccl-a"))
+    assert [m["verdict"] for m in outcome["moves"]] == ["open", "open"]
+    second = outcome["answer"][1]
+    assert second.count("Whether") == 1
+    assert (
+        "from a to b or c at 1 stream is open: could be best are 0 or 2 under a, 0 or 2 under b and" in second
+    )
+
+
+def test_steps_that_failed_under_one_profile_keep_the_optimum_open():
+    """5 steps might be the best under tuned too, had they been measured."""
+    stays = np.array([0.30, 0.33, 0.50, 0.36, 0.0, 0.02, 0.20, 0.06])
+    cells = table(effects=stays)
+    assert run(cells)[0]["moves"][0]["verdict"] == "unmoved"
+    cells.loc[cells["cell"] == "steps-5_nccl-tuned", "status"] = "failed"
+    (move,) = run(cells)[0]["moves"]
+    assert (move["could_be_best"], move["could_be_best_against"]) == ([2], [2])
+    assert move["verdict"] == "open"
+    assert "Not measured under both profiles: 5 steps." in move["text"]
+
+
+def test_one_common_number_of_steps_is_no_probability_of_a_move():
+    cells = table()
+    gone = ["steps-1_nccl-tuned", "steps-2_nccl-tuned", "steps-1_nccl-untuned", "steps-5_nccl-untuned"]
+    outcome, _ = run(cells[~cells["cell"].isin(gone)])
+    (move,) = outcome["moves"]
+    assert move["verdict"] == "open"
+    assert move["probability_moved"] is None
+    assert "probability" not in move["text"]
+    assert "2 and 5 steps" in move["text"]

@@ -11,6 +11,7 @@ from draw import synthetic
 
 from quietgate import records
 from quietgate.analyse import tables
+from quietgate.analyse.collect import unsteady
 from quietgate.errors import BadInput
 from quietgate.files import sha256
 
@@ -204,3 +205,20 @@ def test_a_record_that_proves_nothing_is_refused_by_name(one, damage, record, wh
 def test_a_table_that_is_not_there(tmp_path):
     with pytest.raises(BadInput, match=r"cells\.csv: no such table"):
         tables.read(tmp_path / "cells.csv")
+
+
+def gate_of(*levels):
+    found = [{"concurrency": streams, "steady": steady} for streams, steady in levels]
+    return {
+        "stages": [
+            {"name": "http", "evidence": {}},
+            {"name": "warm_up", "evidence": {"concurrencies": found}},
+        ]
+    }
+
+
+def test_a_warm_up_that_ended_too_early_is_a_warning():
+    [told] = unsteady([gate_of((1, True), (8, False)), gate_of((1, False), (8, False))])
+    assert "at 1 stream in 1 of 2 launches, at 8 streams in 2 of 2 launches" in told
+    assert unsteady([gate_of((1, True))]) == []
+    assert unsteady([{"stages": []}]) == []

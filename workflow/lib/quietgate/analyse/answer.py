@@ -23,8 +23,7 @@ def refusals(level: Level, question: Question) -> list[Row]:
         found.append(
             (
                 claims.UNKNOWN_VARIATION,
-                f"No claim {at}: one launch per cell, so the variation from launch to launch is"
-                " unknown; measure with `replicates: 3` or more.",
+                f"No claim {at}: {claims.ONE_EACH}; measure with `replicates: 3` or more.",
             )
         )
     missing = [row["cell"] for row in level.estimates if row["launches"] == 0]
@@ -44,12 +43,12 @@ def refusals(level: Level, question: Question) -> list[Row]:
                 )
             )
     fragile = sum(r["verdict"] in (claims.ONE_LAUNCH, claims.SET_ASIDE) for r in level.contrasts)
+    so = "and so is not claimed" if fragile == 1 else "and so are not claimed"
     if fragile:
         found.append(
             (
                 claims.ONE_LAUNCH,
-                f"{fragile} difference{'s' * (fragile > 1)} {at} would vanish without a single launch"
-                " and so are not claimed.",
+                f"{fragile} difference{'s' * (fragile > 1)} {at} would vanish without a single launch {so}.",
             )
         )
     noisy = summary["noisiest_cell"]
@@ -88,8 +87,10 @@ def answer(
     top = _best(level, axes)
     words = claims.cell_words(top, axes)
     among = "compared" if _apart(level) else "measured"
+    several = len({x.summary["epoch"] for x in measured}) > 1
+    of_epoch = f" of epoch {summary['epoch']}" if several else ""
     lead = (
-        f"At {claims.streams(summary['concurrency'])} the fastest {among} cell is {words}"
+        f"At {claims.streams(summary['concurrency'])} the fastest {among} cell{of_epoch} is {words}"
         f" ({top['value']:.1f} tok/s)"
     )
     row = next((r for r in level.contrasts if r["kind"] == "reference" and r["cell"] == top["cell"]), None)
@@ -106,18 +107,20 @@ def answer(
         first = f"{lead}. {row['text']}"
     # What is not proved of the profiles is said once, here.
     unproved = _left_out(level, summary["reference"])
-    first = " ".join([first, *_apart(level), *unproved])
+    first = " ".join([first, *_apart(level), *unproved, *_elsewhere(level, top, measured, axes)])
     said = set(claims.NOT_PROVED.values()) if unproved else set()
     if level.moves and {r["verdict"] for r in level.moves} <= said:
         second = (
             "For the same reason it was not tested whether the best number of steps moves with the profile."
         )
     else:
-        second = " ".join(r["text"] for r in level.moves)
+        second = _moves(level.moves)
     second = second or (
         "Whether the best number of steps moves cannot be said: no second NCCL profile was measured"
-        " with several numbers of steps."
+        f" with several numbers of steps{_could_be_best(level)}."
     )
+    if several:
+        second = f"Within epoch {summary['epoch']}: {second[0].lower()}{second[1:]}"
     open_ = [
         r["text"] for r in refused if r["concurrency"] == summary["concurrency"] and r["why"] not in said
     ]
@@ -127,10 +130,79 @@ def answer(
             f"Differences from the reference under about {summary['detectable_percent']:.1f} % could"
             " have gone unseen.",
         )
+    if several:
+        open_.append("Cells of different epochs are not compared, nor is the best of all their steps.")
     lost = {(x["cell"], x["launch"]) for x in left_out if not x["counts"]}
     if lost:
         open_.append(f"Launches without a result: {len(lost)}.")
     return [first, second, " ".join(open_) or "Nothing stays open."]
+
+
+def _moves(moves: list[Row]) -> str:
+    """Whether the best steps move, in as few sentences as that takes: the report lists each move below."""
+    if len(moves) < 2 or moves[0]["axes_words"]:
+        return " ".join(r["text"] for r in moves)
+    start = f"Whether the best number of steps moves from {moves[0]['against']} to"
+    where = f"at {claims.streams(moves[0]['concurrency'])}"
+
+    def profiles(some: list[Row]) -> str:
+        return claims.listed([r["nccl"] for r in some], "or")
+
+    unknown = [r for r in moves if r["verdict"] == claims.UNKNOWN_VARIATION]
+    open_ = [r for r in moves if r["verdict"] == "open"]
+    said = [r["text"] for r in moves if r not in unknown and (r not in open_ or len(open_) == 1)]
+    if unknown:
+        said.append(f"{start} {profiles(unknown)} {where} cannot be said: {claims.ONE_EACH}.")
+    if len(open_) > 1:
+        could = [f"{claims.steps_list(r['could_be_best'])} under {r['nccl']}" for r in open_]
+        base = f"{claims.steps_list(open_[0]['could_be_best_against'])} under {open_[0]['against']}"
+        said.append(
+            f"{start} {profiles(open_)} {where} is open: could be best are {claims.listed([base, *could])}."
+        )
+    return " ".join(said)
+
+
+def _could_be_best(level: Level) -> str:
+    """The steps that could be the best where there is one profile only."""
+    found = [str(r["steps"]) for r in level.optimum if r["could_be_best"]]
+    # Other axes have a best of their own, and so a number of steps may be there twice.
+    if not found or len({r["steps"] for r in level.optimum}) < len(level.optimum):
+        return ""
+    return f"; under {level.optimum[0]['nccl']} the best could be {claims.listed(found, 'or')} steps"
+
+
+def _elsewhere(level: Level, top: Row, measured: list[Level], axes: tuple[str, ...]) -> list[str]:
+    """Where another cell was the fastest: with other numbers of streams, and among cells added later.
+
+    A reader takes the first sentence for the whole study, and it is about one level of it.
+    """
+    epoch, concurrency = level.summary["epoch"], level.summary["concurrency"]
+    beside = [x for x in measured if x.summary["epoch"] == epoch and x is not level]
+    told = [
+        f"at {claims.streams(other.summary['concurrency'])} {_fastest(other, axes)}"
+        for other in beside
+        if _best(other, axes)["cell"] != top["cell"]
+    ]
+    found = []
+    if told:
+        found.append(f"With other numbers of streams another cell was the fastest: {'; '.join(told)}.")
+    found += [
+        f"Epoch {other.summary['epoch']} is compared apart, with its own launches of the reference: the"
+        f" fastest there was {_fastest(other, axes)}."
+        for other in measured
+        if other.summary["epoch"] != epoch and other.summary["concurrency"] == concurrency
+    ]
+    return found
+
+
+def _fastest(level: Level, axes: tuple[str, ...]) -> str:
+    """The fastest cell of a level, its speed and its ratio to the reference, in brief."""
+    cell = _best(level, axes)
+    row = next((r for r in level.contrasts if r["kind"] == "reference" and r["cell"] == cell["cell"]), None)
+    ratio = "the reference itself"
+    if row is not None:
+        ratio = f"{row['ratio']:.3f} times the reference, {'claimed' if row['claim'] else 'no claim'}"
+    return f"{claims.cell_words(cell, axes)} ({cell['value']:.1f} tok/s, {ratio})"
 
 
 def _best(level: Level, axes: tuple[str, ...]) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ NOT_PROVED = {
 }
 NO_PRIMARY = "no_cell_differs_from_the_reference"
 UNKNOWN_VARIATION = "launch_variation_unknown"
+ONE_EACH = "one launch per cell, so the variation from launch to launch is unknown"
 
 _PROFILE_WHY = {
     "not_exercised": "NCCL did no work that the profile could change, so a difference cannot come from it",
@@ -41,9 +42,13 @@ def why_not_proved(verdict: str) -> str:
 
 def cell_words(facts: Mapping[str, Any], axes: tuple[str, ...] = ()) -> str:
     """A cell as a person says it: "2 steps, tuned, topk 4"."""
-    steps = int(facts["steps"])
-    words = {0: "no speculation", 1: "1 step"}.get(steps, f"{steps} steps")
+    words = steps_words(int(facts["steps"]))
     return ", ".join([words, str(facts["nccl"]), *(axis_words(axis, facts[axis]) for axis in axes)])
+
+
+def steps_words(steps: int) -> str:
+    """A number of steps in words."""
+    return {0: "no speculation", 1: "1 step"}.get(steps, f"{steps} steps")
 
 
 def axis_words(axis: str, value: Any) -> str:
@@ -150,12 +155,12 @@ def move_sentence(row: Mapping[str, Any]) -> str:
     where = f"at {streams(row['concurrency'])}"
     here, there = row["nccl"], row["against"]
     rest = f", {row['axes_words']}" if row["axes_words"] else ""
-    could = _steps_list(row["could_be_best"])
-    could_there = _steps_list(row["could_be_best_against"])
+    could = steps_list(row["could_be_best"])
+    could_there = steps_list(row["could_be_best_against"])
     if row["verdict"] == UNKNOWN_VARIATION:
         return (
             f"Whether the best number of steps moves from {there} to {here}{rest} {where} cannot be"
-            " said: one launch per cell, so the variation from launch to launch is unknown."
+            f" said: {ONE_EACH}."
         )
     if row["verdict"] in NOT_PROVED.values():
         why = why_not_proved(row["verdict"])
@@ -163,7 +168,8 @@ def move_sentence(row: Mapping[str, Any]) -> str:
             f"Whether the best number of steps moves from {there} to {here}{rest} {where} was not"
             f" tested: {why}."
         )
-    chance = f"probability that it differs {100 * row['probability_moved']:.0f} %"
+    known = row["probability_moved"] is not None
+    chance = f"probability that it differs {100 * row['probability_moved']:.0f} %" if known else ""
     if row["verdict"] == "moved":
         return (
             f"The best number of steps moves {where}: {could_there} under {there}, {could} under"
@@ -174,18 +180,33 @@ def move_sentence(row: Mapping[str, Any]) -> str:
             f"The best number of steps stays {could} {where} under {there} and {here}{rest}"
             f" ({chance}; no other could be best in either)."
         )
-    cost = row["keeping_costs_at_most_percent"]
-    kept = row["kept_steps"]
-    keep = f" Keeping {kept} steps under {here} costs at most {cost:.1f} %." if cost is not None else ""
+    tied = (
+        f" ({chance}; near ties alone would give {100 * row['probability_if_tied']:.0f} %)" if known else ""
+    )
     return (
         f"Whether the best number of steps moves from {there} to {here}{rest} {where} is open: could"
-        f" be best are {could_there} under {there} and {could} under {here} ({chance}; near ties"
-        f" alone would give {100 * row['probability_if_tied']:.0f} %).{keep}"
+        f" be best are {could_there} under {there} and {could} under {here}{tied}.{_keeping(row)}"
     )
 
 
-def _steps_list(steps: list[int]) -> str:
-    if not steps:
-        return "none"
-    words = [str(s) for s in steps]
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+def _keeping(row: Mapping[str, Any]) -> str:
+    """What the other profile's best steps would cost here at most, and what nobody knows."""
+    one_sided, cost = row["only_one_side"], row["keeping_costs_at_most_percent"]
+    text = f" Not measured under both profiles: {steps_list(one_sided, 'and')} steps." if one_sided else ""
+    if cost is None or row["probability_moved"] is None:
+        return text
+    among = ", against the steps measured under both" if one_sided else ""
+    kept = steps_words(row["kept_steps"])
+    return f"{text} Keeping {kept} under {row['nccl']} costs at most {cost:.1f} %{among}."
+
+
+def steps_list(steps: list[int], last: str = "or") -> str:
+    """Numbers of steps as a person says them: "2 or 4"."""
+    return listed([str(s) for s in steps], last)
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """Words in a row as a person says them: "a, b and c"; "none" without any."""
+    if len(words) < 2:
+        return words[0] if words else "none"
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"

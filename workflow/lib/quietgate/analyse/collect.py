@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from quietgate import records
-from quietgate.analyse import machines, statistics, tables, timer_cost
+from quietgate.analyse import claims, machines, statistics, tables, timer_cost
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.analyse.within import within_launches
 from quietgate.files import write_json
@@ -25,7 +25,8 @@ def collect(root: Path, out: Path) -> records.Record:
     derived["within"] = within(frames)
     if "untimed" in frames:
         derived["timer_cost"] = timer_cost.timer_cost(frames["cells"], frames["untimed"], study)
-    found = across.findings(passed_gates(launches, study), study)
+    gates = passed_gates(launches, study)
+    found = across.findings(gates, study)
     written = tables.write({**frames, **derived}, out)
     write_json(out / "statistics.json", outcome)
     return {
@@ -39,6 +40,7 @@ def collect(root: Path, out: Path) -> records.Record:
         "refused": [],
         "warnings": [
             *found["warnings"],
+            *unsteady(gates),
             *(
                 timer_cost.warnings(derived["timer_cost"], study["untimed"])
                 if "timer_cost" in derived
@@ -54,6 +56,26 @@ def passed_gates(launches: Sequence[LaunchRecords], study: Mapping[str, Any]) ->
     gates = {(found.cell["id"], found.launch): found.gate for found in launches}
     in_order = (gates[launch["cell"], launch["launch"]] for launch in study["launches"])
     return [gate for gate in in_order if gate and gate["status"] == "passed"]
+
+
+def unsteady(gates: Sequence[records.Record]) -> list[str]:
+    """A sentence where servers were still getting faster or slower when their warm-up ended."""
+    counts: dict[int, list[bool]] = {}
+    for gate in gates:
+        evidence = [stage["evidence"] for stage in gate["stages"] if stage["name"] == "warm_up"]
+        for level in evidence[0].get("concurrencies", []) if evidence else []:
+            counts.setdefault(int(level["concurrency"]), []).append(not level["steady"])
+    told = [
+        f"at {claims.streams(level)} in {sum(found)} of {len(found)} launches"
+        for level, found in sorted(counts.items())
+        if any(found)
+    ]
+    if not told:
+        return []
+    return [
+        f"the warm-up ended before the server was steady {', '.join(told)}: first repeats may be slower than"
+        " later ones; raise `gate.warm_up_passes`, or the number of prompts where passes are short"
+    ]
 
 
 def within(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:

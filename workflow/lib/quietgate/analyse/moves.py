@@ -70,6 +70,7 @@ def best_of_profiles(
             "against": nccl0,
             "could_be_best": best[key].could_be_best if known else [],
             "could_be_best_against": best[there].could_be_best if known else [],
+            "only_one_side": _one_sided(question, members[key], members[there]),
         }
         row |= _move_numbers(models, question, sample, best, key, there, primary) if known else {}
         if not known:
@@ -80,6 +81,12 @@ def best_of_profiles(
         row["text"] = claims.move_sentence(row)
         moves.append(row)
     return rows, moves
+
+
+def _one_sided(question: Question, here: Sequence[str], there: Sequence[str]) -> list[int]:
+    """The steps that were measured under one of two profiles only."""
+    mine, theirs = ({int(question.columns(cell)["steps"]) for cell in cells} for cells in (here, there))
+    return sorted(mine ^ theirs)
 
 
 _MOVE = [

@@ -95,18 +95,19 @@ class Move:
     """Whether the best steps differ between two profiles.
 
     Attributes:
-        probability: how often the best steps of a draw differ.
+        probability: how often the best steps of a draw differ; None where fewer than two numbers of
+            steps were measured under both profiles, so that nothing could.
         probability_if_tied: how often they would differ if each profile drew its own from its own
             distribution, unrelated to the other: what a move between near ties looks like.
-        verdict: "moved" (no steps could be best in both), "unmoved" (each profile has one candidate
-            and it is the same), or "open".
+        verdict: "moved" (no steps could be best in both), "unmoved" (each profile has one candidate,
+            it is the same, and no rival of it was measured under one profile only), or "open".
         keeping_costs: log ratio lost by keeping the other profile's best steps, median of the draws.
         keeping_costs_at_most: its 95 % quantile.
         kept_steps: the steps that would be kept.
     """
 
-    probability: float
-    probability_if_tied: float
+    probability: float | None
+    probability_if_tied: float | None
     verdict: str
     keeping_costs: float | None
     keeping_costs_at_most: float | None
@@ -116,17 +117,18 @@ class Move:
 def move(sample: Floats, there: Best, here: Best) -> Move:
     """Compare the best steps under a profile (`here`) with those under another one (`there`).
 
-    Only steps that were measured under both profiles are compared.
+    The draws compare steps that were measured under both profiles.
     """
     common = np.intersect1d(there.steps, here.steps)
     a = there.columns[np.isin(there.steps, common)]
     b = here.columns[np.isin(here.steps, common)]
-    best_a, best_b = np.argmax(sample[:, a], axis=1), np.argmax(sample[:, b], axis=1)
-    shares = [np.bincount(x, minlength=len(common)) / len(sample) for x in (best_a, best_b)]
+    several = len(common) > 1
+    best_a, best_b = (np.argmax(sample[:, x], axis=1) if several else np.zeros(1, int) for x in (a, b))
+    shares = [np.bincount(x, minlength=len(common)) / len(x) for x in (best_a, best_b)]
     sets = set(there.could_be_best), set(here.could_be_best)
     if not sets[0] & sets[1]:
         verdict = "moved"
-    elif sets[0] == sets[1] and len(sets[0]) == 1:
+    elif sets[0] == sets[1] and len(sets[0]) == 1 and len(common) == len(there.steps) == len(here.steps):
         verdict = "unmoved"
     else:
         verdict = "open"
@@ -135,8 +137,8 @@ def move(sample: Floats, there: Best, here: Best) -> Move:
         kept = b[int(np.flatnonzero(common == there.best)[0])]
         loss = sample[:, b].max(axis=1) - sample[:, kept]
     return Move(
-        probability=float(np.mean(best_a != best_b)),
-        probability_if_tied=float(1.0 - shares[0] @ shares[1]),
+        probability=float(np.mean(best_a != best_b)) if several else None,
+        probability_if_tied=float(1.0 - shares[0] @ shares[1]) if several else None,
         verdict=verdict,
         keeping_costs=None if loss is None else float(np.median(loss)),
         keeping_costs_at_most=None if loss is None else float(np.quantile(loss, 0.95)),

@@ -104,13 +104,14 @@ def verify_cost(material: Material) -> Drawn:
             )
         if len(mine):
             points(axis, material, look, mine, "verify_tokens", "verify_ms")
-    fits = _fits(material, frame)
+    fits = _fits(material, frame[~frame["cell"].isin(material.apart)])
     x = np.array([1.0, float(frame["verify_tokens"].max())])
     for fit in fits:
         look = material.looks.get(fit["nccl"], Look("black", "", "-"))
         y = fit["ms_at_no_token"] + fit["ms_per_drafted_token"] * x
         axis.plot(x, y, color=look.colour, ls=look.line, lw=0.9, zorder=1)
-    axis.set_ylim(bottom=0)
+    # Markers have a size: the largest must not be cut at the top of the panel.
+    axis.set_ylim(0, 1.1 * max(float(frame["verify_ms"].max()), *plain["decode_ms"].astype(float), 0.0))
     axis.set_xlabel("tokens verified per cycle")
     axis.set_ylabel("target verify (ms)")
     whole_numbers(axis, [1, *sorted(frame["verify_tokens"].unique())])
@@ -136,6 +137,7 @@ def verify_cost(material: Material) -> Drawn:
         " (drafted tokens + 1), one marker per launch; larger open markers: a decode forward without"
         " speculation, not part of the fit.",
         _fit_sentence(fits, frame["nccl"].nunique()),
+        captions.apart(material, "not part of the fit"),
         f"Source: {_sources(timed['verify_source'])}.",
         captions.not_measured(material, ""),
         captions.not_proved(material),

@@ -55,6 +55,7 @@ def _speed(material: Material, metric: str, marks: bool) -> Drawn:
         f"{captions.METRICS[metric].capitalize()} ({definition}; median over the requests of a pass) at"
         f" {captions.streams(streams)} against speculative steps; 0 steps: no speculation.",
         captions.launches(frame),
+        captions.apart(material),
         _mark_sentence(shown),
         captions.not_measured(material),
         captions.not_proved(material),
@@ -86,6 +87,7 @@ def tokens_per_cycle(material: Material) -> Drawn:
         f"Tokens per cycle, (completion tokens - 1) / verify passes, at {captions.streams(streams)};"
         " 1 without speculation. Dashed: the ceiling, every drafted token accepted.",
         captions.launches(frame),
+        captions.apart(material),
         captions.not_measured(material),
         captions.not_proved(material),
     )

@@ -89,6 +89,15 @@ def not_proved(material: Material, drawn_as: str = "Hollow markers") -> str:
     return join(*sentences)
 
 
+def apart(material: Material, so: str = "not joined to the others") -> str:
+    """Which cells were measured where or when the others were not; "" when there are none."""
+    places: dict[str, list[str]] = {}
+    for cell, where in material.apart.items():
+        places.setdefault(where, []).append(cell)
+    told = "; ".join(f"{where}: {', '.join(cells)}" for where, cells in places.items())
+    return f"Measured {told}; {so}, as their difference may not be the cells'." if told else ""
+
+
 def join(*sentences: str) -> str:
     """The sentences that say something, as one text."""
     return " ".join(s for s in sentences if s)

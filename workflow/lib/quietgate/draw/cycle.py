@@ -34,9 +34,10 @@ def cycle_stages(material: Material) -> Drawn:
         for nccl in material.profiles
     ]
     parts = [(label, part) for label, part in parts if len(part)]
-    rows = math.ceil(len(parts) / 2)
+    columns = 3 if len(parts) in (3, 6) and len(material.steps) < 12 else min(2, len(parts))
+    rows = math.ceil(len(parts) / columns)
     made, axes = figure(
-        PAGE_IN if len(parts) > 1 else COLUMN_IN, 0.6 + 2.1 * rows, rows, min(2, len(parts)), sharey=True
+        PAGE_IN if len(parts) > 1 else COLUMN_IN, 0.6 + 2.1 * rows, rows, columns, sharey=True
     )
     for spare in axes.flat[len(parts) :]:
         spare.set_axis_off()
@@ -92,6 +93,7 @@ def cycle_stages(material: Material) -> Drawn:
         _source_sentence(frame),
         "The top part is the cycle as the requests saw it less its stages: sampling, tree building, the"
         f" scheduler, gaps{_unseen(material)}.",
+        captions.apart(material, "not comparable with the other bars"),
         captions.not_measured(material),
         captions.not_proved(material, ""),
     )

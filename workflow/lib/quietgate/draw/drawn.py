@@ -157,6 +157,25 @@ class Material:
         """Whether no profile did anything: cells that differ by it alone are one configuration."""
         return bool(self.verdicts) and set(self.verdicts.values()) == {"not_exercised"}
 
+    @cached_property
+    def apart(self) -> dict[str, str]:
+        """Measured cells whose values are not comparable with most others', and why.
+
+        Compared is what the study's statistics compare with the reference in its first epoch.
+        """
+        frame = self.tables.get("contrasts")
+        if frame is None or "kind" not in frame or not (frame["kind"] == "reference").any():
+            return {}
+        rows = frame[frame["kind"] == "reference"]
+        first = int(rows["epoch"].min())
+        together = {self.study["reference"], *rows.loc[rows["epoch"] == first, "cell"]}
+        later = set(rows["cell"])
+        return {
+            cell: "in a later epoch" if cell in later else "on another machine than the reference"
+            for cell in dict.fromkeys(self.passed["cell"])
+            if cell not in together
+        }
+
     def hollow(self, cell: str) -> bool:
         """Whether the cell is drawn hollow: its profile did nothing that was proved."""
         return self.verdicts.get(cell, "unknown") != "confirmed"

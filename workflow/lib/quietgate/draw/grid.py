@@ -14,7 +14,7 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from quietgate.analyse.claims import axis_words
+from quietgate.analyse.claims import UNKNOWN_VARIATION, axis_words
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
@@ -261,6 +261,7 @@ def _interval_sentence(means: pd.DataFrame) -> str:
 
 def _interaction_sentence(material: Material) -> str:
     rows = _contrasts(material, "interaction")
+    rows = [r for r in rows if r["verdict"] != UNKNOWN_VARIATION]  # without an interval nothing was tested
     if not rows:
         return ""
     claimed = sum(bool(r["claim"]) for r in rows)

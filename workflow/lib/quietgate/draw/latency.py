@@ -36,9 +36,11 @@ def latency(material: Material) -> Drawn:
     levels = sorted(int(c) for c in table["concurrency"].unique())
     frame = _percentiles(material, table[table["concurrency"].isin(levels)])
     kinds = _kinds(material)
+    # Upright labels at the foot take the height of the longest.
+    foot_in = 0.06 * max(map(len, kinds.values())) if material.axes else 0.0
     made, axes = figure(
         PAGE_IN,
-        (1.2 if material.axes else 0.6) + 1.45 * len(levels),
+        0.6 + foot_in + 1.45 * len(levels),
         len(levels),
         len(_LATENCIES),
         sharex=True,
@@ -84,6 +86,7 @@ def latency(material: Material) -> Drawn:
         f" median, whiskers from the 5th to the 95th; {counted} requests per box. Time per"
         " output token is the decode time after the first chunk over its tokens. Requests of one launch are"
         " not independent: the spread is not the uncertainty of a cell.",
+        captions.apart(material, "not comparable with the other boxes"),
         captions.not_measured(material),
         captions.not_proved(material, "Open boxes"),
     )
@@ -117,7 +120,9 @@ def _boxes(
             x, row["p75"] - row["p25"], width, row["p25"], fc="white" if open_ else look.colour,
             ec=look.colour if open_ else "0.15", lw=0.5, hatch=_hatch(material, row["nccl"]), zorder=3,
         )  # fmt: skip
-        axis.hlines(row["p50"], x - width / 2, x + width / 2, color="black", lw=1.0, zorder=4)
+        # White around the black, or the median drowns in a dark box.
+        for colour, thick in (("white", 2.4), ("black", 1.0)):
+            axis.hlines(row["p50"], x - width / 2, x + width / 2, color=colour, lw=thick, zorder=4)
 
 
 def _hatch(material: Material, nccl: str) -> str:

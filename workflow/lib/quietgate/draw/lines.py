@@ -20,6 +20,8 @@ from quietgate.draw.values import panels
 _DODGE = 0.14
 # Launches stand beside their cell's marker (in points), or it would hide them.
 _BESIDE = 4.5
+# Height of one more row of a legend.
+_ROW_IN = 0.15
 _FAILED = ("x", "+", "1", "2", "3", "4")
 
 
@@ -36,7 +38,8 @@ def lines(axis: Axes, material: Material, frame: pd.DataFrame) -> None:
                 transform=beside(axis, -1 if x < 0 else 1),
             )  # fmt: skip
         at = mine["steps"].to_numpy(dtype=float) + x
-        axis.plot(at, mine["value"], color=look.colour, ls=look.line, zorder=3)
+        joined = ~mine["cell"].isin(material.apart).to_numpy()
+        axis.plot(at[joined], mine["value"][joined], color=look.colour, ls=look.line, zorder=3)
         known = mine[mine["low"].notna()]
         axis.vlines(known["steps"] + x, known["low"], known["high"], color=look.colour, lw=1.3, zorder=3)
         for row in each(mine[mine["value"].notna()]):
@@ -89,6 +92,7 @@ def failure_handles(frame: pd.DataFrame) -> list[Line2D]:
         for nccl, rows in groups(failed[failed["failure_class"] == kind], "nccl", sort=False):
             steps = sorted(rows["steps"].unique())
             where = f"{', '.join(str(s) for s in steps)} steps" if len(steps) < 4 else f"{len(steps)} cells"
+            where = "1 step" if steps == [1] else where
             label = f"failed: {str(kind).replace('_', ' ')} ({nccl}, {where})"
             handles.append(Line2D([], [], ls="", marker=glyph, color="black", mew=1.3, label=label))
     return handles
@@ -124,11 +128,16 @@ def legend_handles(material: Material) -> list[Line2D]:
 
 
 def legend(made: Figure, handles: Sequence[Any], frame: pd.DataFrame | None = None) -> None:
-    """The legend above the panels, failed cells of a frame below them, in as many columns as fit."""
+    """The legend above the panels, failed cells of a frame below them, in as many columns as fit.
+
+    The figure grows with their rows, so that many entries leave the panels their height.
+    """
     below = [] if frame is None else failure_handles(frame)
     made.legend(handles=list(handles), loc="outside upper left", ncols=_fit(made, handles), borderaxespad=0.2)
     if below:
         made.legend(handles=below, loc="outside lower left", ncols=_fit(made, below), borderaxespad=0.2)
+    more = sum(math.ceil(len(some) / _fit(made, some)) - 1 for some in (handles, below) if some)
+    made.set_figheight(made.get_figheight() + _ROW_IN * more)
 
 
 def _fit(made: Figure, handles: Sequence[Any]) -> int:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
@@ -48,12 +48,15 @@ def concurrency(material: Material) -> Drawn:
             row[1].set_ylabel("ratio to 0 steps")
             # Logarithmic, as the crossover is interpolated: the mark lies where the line crosses.
             row[1].set_yscale("log")
-            row[1].yaxis.set_major_locator(MaxNLocator(5))
-            row[1].yaxis.set_minor_locator(NullLocator())
-            row[1].yaxis.set_major_formatter(ScalarFormatter())
             for value in part["crossover_streams"].dropna().unique():
-                row[1].plot([value, value], [0.985, 1.015], color="black", lw=1.2, zorder=5)
+                row[1].plot(value, 1.0, "|", color="black", ms=7, mew=1.2, zorder=5)
     axes[0][0].set_ylim(bottom=0)
+    if against:
+        # Once all panels are drawn: they share the scale.
+        ticks = _ratio_ticks(*axes[0][1].get_ylim())
+        axes[0][1].yaxis.set_major_locator(FixedLocator(ticks))
+        axes[0][1].yaxis.set_minor_locator(NullLocator())
+        axes[0][1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     for axis in axes[-1]:
         axis.set_xlabel("concurrent streams")
         axis.set_xscale("log", base=2)
@@ -71,23 +74,41 @@ def concurrency(material: Material) -> Drawn:
         else "",
         _crossover_sentence(frame) if against else "",
         captions.launches(frame, dots=False),
+        captions.apart(material, "without a ratio"),
         captions.not_measured(material, ""),
         captions.not_proved(material, ""),
     )
     return Drawn("concurrency", "Throughput by number of streams", caption, made, frame)
 
 
+def _ratio_ticks(low: float, high: float) -> list[float]:
+    """At most seven round ratios from `low` to `high`, 1 among them wherever it is inside."""
+    for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5):
+        found = [
+            round(1 + k * step, 2) for k in range(math.ceil((low - 1) / step), int((high - 1) / step) + 1)
+        ]
+        found = [value for value in found if low <= value <= high and value > 0]
+        if len(found) <= 7:
+            return found
+    powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
+    return [2.0**k for k in powers]
+
+
 def _with_ratio(material: Material, frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with each value over that of 0 steps, else alike; and every cell's crossover."""
     base = [row for row in each(frame) if row["steps"] == 0]
-    exact = {(r["nccl"], r["concurrency"], *(r[a] for a in material.axes)): r["value"] for r in base}
+    exact = {(r["nccl"], r["concurrency"], *(r[a] for a in material.axes)): r for r in base}
     # Axes that exist only under speculation share one cell without it.
-    shared = {(r["nccl"], r["concurrency"]): r["value"] for r in reversed(base)}
+    shared = {(r["nccl"], r["concurrency"]): r for r in reversed(base)}
     ratios = []
     for row in each(frame):
         key = (row["nccl"], row["concurrency"])
-        plain = exact.get((*key, *(row[a] for a in material.axes)), shared.get(key, math.nan))
-        ratios.append(row["value"] / plain)
+        plain = exact.get((*key, *(row[a] for a in material.axes)), shared.get(key))
+        # A ratio across machines or epochs would be one between these.
+        if plain is None or {row["cell"], plain["cell"]} & set(material.apart):
+            ratios.append(math.nan)
+        else:
+            ratios.append(row["value"] / plain["value"])
     frame = frame.assign(ratio_to_0_steps=ratios)
     crossovers = {
         cell: crossover(part["concurrency"].tolist(), part["ratio_to_0_steps"].tolist())
@@ -123,8 +144,22 @@ def _lines(axis: Axes, material: Material, part: pd.DataFrame, column: str) -> N
 
 
 def _crossover_sentence(frame: pd.DataFrame) -> str:
-    cells = frame[frame["steps"] > 0].drop_duplicates("cell")
-    told = [f"{r['cell']} {r['crossover_streams']:.2g}" for r in each(cells) if r["crossover_streams"] > 0]
-    if not told:
-        return "No line crosses 1 within the streams measured."
-    return f"Crossovers (streams): {', '.join(told)}."
+    """Where each cell's line crosses 1, and which cells lie on one side of it at every level."""
+    crossing, above, below = [], [], []
+    for cell, rows in groups(
+        frame[(frame["steps"] > 0) & frame["ratio_to_0_steps"].notna()], "cell", sort=False
+    ):
+        where = float(rows["crossover_streams"].iloc[0])
+        if where > 0:
+            crossing.append(f"{cell} {where:#.2g}" if where < 10 else f"{cell} {where:.0f}")
+        elif (rows["ratio_to_0_steps"] > 1).all():
+            above.append(str(cell))
+        elif (rows["ratio_to_0_steps"] < 1).all():
+            below.append(str(cell))
+    return captions.join(
+        f"Crossovers (streams): {', '.join(crossing)}."
+        if crossing
+        else "No line falls to 1 within the streams measured.",
+        f"Above 1 at every level: {', '.join(above)}." if above else "",
+        f"Below 1 at every level: {', '.join(below)}." if below else "",
+    )

@@ -86,7 +86,7 @@ def steps_looks(steps: Sequence[int]) -> dict[int, Look]:
     colours = matplotlib.colormaps["cividis"]
     found = {}
     for i, one in enumerate(steps):
-        colour = "black" if one == 0 else to_hex(colours(0.88 * i / max(1, len(steps) - 1)))
+        colour = "black" if one == 0 else to_hex(colours(0.75 * i / max(1, len(steps) - 1)))
         found[one] = Look(colour, MARKERS[i % len(MARKERS)], "--" if one == 0 else "-")
     return found
 

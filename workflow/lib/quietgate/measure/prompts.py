@@ -60,7 +60,13 @@ def load(
     names: dict[str, str] = {}
     for number, (where, entry) in enumerate(prompt_formats.read(path), 1):
         name = prompt_formats.name(entry, str(number))
-        text, body_at = _sent(prompt_formats.messages(entry, where), template)
+        messages = prompt_formats.messages(entry, where)
+        if not messages:
+            continue
+        try:
+            text, body_at = _sent(messages, template)
+        except BadInput as e:
+            raise BadInput(f"{where}: {e}") from None
         if text in found:
             continue
         if name in names:
@@ -86,9 +92,11 @@ def enough(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 def _sent(messages: list[prompt_formats.Message], template: templates.Template | None) -> tuple[str, int]:
     """The text of a conversation and where the person's first words are in it."""
-    first = next(i for i, message in enumerate(messages) if message["role"] == "user")
-    contents = [message["content"] for message in messages]
     if template is None:
+        messages = [message for message in messages if message["content"]]
+    first = next(i for i, message in enumerate(messages) if message["role"] == "user")
+    if template is None:
+        contents = [message["content"] for message in messages]
         return "\n\n".join(contents), len("\n\n".join([*contents[:first], ""]))
     marked = [dict(message) for message in messages]
     # Templates trim what a person says: a leading space would move the mark.
