@@ -145,6 +145,22 @@ def test_folder_with_a_link_is_refused(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("root", "text", "said"),
+    [
+        ("/tmp/a", "/tmp/a/study.json: no", "study.json: no"),
+        ("/tmp/a", "x (/tmp/a/study.json)", "x (study.json)"),
+        ("/tmp/a", "'/tmp/a/t.gz' of /home/tmp/a/t.gz", "'t.gz' of /home/tmp/a/t.gz"),
+        (".", "no model ../m/o/d", "no model ../m/o/d"),
+        ("a", "a/study.json: data/x", "study.json: data/x"),
+    ],
+)
+def test_files_of_the_results_are_named_below_them_and_no_other_path_is_cut(
+    root: str, text: str, said: str
+) -> None:
+    assert archive.below(Path(root), text) == said
+
+
 def test_folder_inside_the_archive_is_found(tmp_path: Path) -> None:
     path = zipped(tmp_path / "ok.zip", ("my-study/study.json", b"{}"), ("my-study/cells/a/l1/x.json", b"1"))
     with archive.opened(path) as root:

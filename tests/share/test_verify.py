@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from draw import synthetic
 
 from quietgate import __main__, records
 from quietgate.errors import BadInput
@@ -18,6 +19,9 @@ from quietgate.files import sha256, write_json
 from quietgate.share import checksums, migrate, seal, verify
 from quietgate.share.archive import files, opened
 from quietgate.steps import reviewer
+from quietgate.steps.study import study_record
+from quietgate.study import Study
+from quietgate.study.epochs import Asked
 from share import studies
 
 L1 = "cells/steps-2_nccl-tuned/l1"
@@ -401,6 +405,7 @@ def test_earlier_schema_is_refused_with_the_command_and_then_migrated(
         ({"untimed__twin": "steps-2_nccl-untuned"}, "untimed: its twin: steps-2_nccl-untuned"),
         ({"untimed__timers": []}, "untimed: its timers: []"),
         ({"untimed": None}, "no launch of a cell"),
+        ({"config__timer_cost": {"enabled": True}}, "config: does not make a grid"),
     ],
 )
 def test_what_is_said_of_the_cell_without_timers_is_the_configs(
@@ -413,3 +418,16 @@ def test_what_is_said_of_the_cell_without_timers_is_the_configs(
         assert not any("untimed" in line for line in found), found
     else:
         assert any(says in line for line in found), found
+
+
+def test_the_cell_without_timers_of_an_earlier_epoch_is_right_in_a_grown_study() -> None:
+    settings = synthetic.config([0, 7], launches=2, timer_cost=True)
+    first = Study.from_config(settings)
+    assert first.about_untimed
+    finished = tuple(Asked(x.cell.id, x.block, x.epoch) for x in first.launches)
+    settings["grid"]["steps"] = [0, 2, 7]
+    record = study_record(Study(Study.from_config(settings).config, history=finished))
+    assert record["untimed"]["twin"] == first.about_untimed["twin"]
+    assert list(verify._grid(record)) == []
+    record["untimed"]["twin"] = "steps-2_nccl-tuned"
+    assert any("its twin" in line for line in verify._grid(record))

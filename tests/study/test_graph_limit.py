@@ -13,6 +13,8 @@ from quietgate.study import Study
         ({"cuda-graph-bs": [1, 2, 4]}, "cuda-graph-bs 4"),
         ({"cuda_graph_max_bs_decode": 4}, "cuda-graph-max-bs-decode 4"),
         ({"cuda-graph-max-bs": 8}, None),
+        ({"cuda-graph-max-bs": 2, "cuda-graph-bs": [1, 8]}, None),  # the list holds, as for the gate
+        ({"cuda-graph-max-bs": 8, "cuda-graph-bs": [1, 4]}, "cuda-graph-bs 4"),
         ({"cuda-graph-max-bs": 2, "disable-cuda-graph": True}, None),
         ({"cuda-graph-max-bs": 2, "device": "cpu"}, None),
         ({}, None),

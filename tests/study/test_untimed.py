@@ -90,6 +90,19 @@ def test_a_study_that_was_finished_without_it_does_not_grow_unasked(base):
     assert study(base).untimed is not None
 
 
+def test_a_study_that_was_finished_with_it_keeps_it_when_its_grid_grows(base):
+    base["grid"]["steps"] = [0, 5]
+    finished = tuple(Asked(x.cell.id, x.block, x.epoch) for x in study(base).launches)
+    base["grid"]["steps"] = [0, 2, 5]
+    grown = Study(study(base).config, history=finished)
+    assert grown.untimed.id == "steps-5_nccl-default_timers-off"
+    assert {x.epoch for x in grown.launches if not x.cell.timers} == {1}
+    # Another one, by name, is another wish: measured where it is asked for.
+    assert Study(study(base, steps=2).config, history=finished).untimed is None
+    asked_for = Study(study(base, steps=2, enabled=True).config, history=finished)
+    assert {x.epoch for x in asked_for.launches if not x.cell.timers} == {2}
+
+
 def test_the_plan_says_what_it_is_for(base, tmp_path):
     text = "\n".join(lines(study(base), tmp_path))
     assert "steps-2_nccl-default_timers-off  <- no cell of the grid: shows what the timers cost" in text

@@ -108,7 +108,6 @@ def _compared(values: pd.DataFrame, about: Mapping[str, Any], concurrency: int) 
 
 
 def _text(row: Row, timers: list[str], concurrency: int) -> str:
-    streams = "1 stream" if concurrency == 1 else f"{concurrency} streams"
     names = " and ".join(_NAMES.get(name, name) for name in timers)
     launches = f"{row['launches']} and {row['launches_untimed']} launches"
     if row["percent_low"] is None:
@@ -116,6 +115,7 @@ def _text(row: Row, timers: list[str], concurrency: int) -> str:
     else:
         known = f"95 % interval {row['percent_low']:+.1f} to {row['percent_high']:+.1f} %; {launches}"
     return (
-        f"At {streams}, with {names} on, {row['cell']} decodes {row['decode_tokens_per_s']:.1f} tok/s, "
+        f"At {claims.streams(concurrency)}, with {names} on, {row['cell']} decodes "
+        f"{row['decode_tokens_per_s']:.1f} tok/s, "
         f"without {row['untimed_decode_tokens_per_s']:.1f}: {row['percent']:+.1f} % ({known})."
     )

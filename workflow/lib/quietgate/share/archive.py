@@ -97,7 +97,8 @@ def said_of(path: Path, folder: Path) -> Iterator[None]:
 
 def below(root: Path, text: object) -> str:
     """A message with the files in `root` named by their path below it, as all that is said of results."""
-    return str(text).replace(f"{shown(root)}/", "")
+    # A relative root such as `.` or `a` may also be the end of another path in the message.
+    return re.sub(rf"(?<![\w./-]){re.escape(shown(root))}/", "", str(text))
 
 
 def shown(text: object) -> str:

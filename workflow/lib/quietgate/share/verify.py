@@ -24,6 +24,7 @@ from quietgate.share.migrate import version_of, version_problem
 from quietgate.share.remake import ARCHIVE
 from quietgate.share.study_record import read_study
 from quietgate.study import Study
+from quietgate.study.epochs import Asked
 
 # More lines than this help nobody.
 MAX_PROBLEMS = 200
@@ -134,8 +135,11 @@ def _unsafe(root: Path) -> Iterator[str]:
 def _grid(study: records.Record) -> Iterator[str]:
     """The cells that the config asks for are the cells that study.json lists, each launch of them too."""
     try:
-        asked = Study(study["config"], "study.json")
+        # Which cell is launched without timers is kept from a study's earlier epochs.
+        history = tuple(Asked(x["cell"], x["block"], x.get("epoch", 1)) for x in study["launches"])
+        asked = Study(study["config"], "study.json", history=history)
         cells = {c.id: c for c in asked.cells}
+        mine_untimed = asked.about_untimed or {}
     except (BadInput, KeyError, TypeError, ValueError, AttributeError) as e:
         yield f"study.json: config: does not make a grid ({shown(repr(e))[:100]})"
         return
@@ -149,9 +153,7 @@ def _grid(study: records.Record) -> Iterator[str]:
             yield f"study.json: cell {cell_id} is not what its name says"
     if asked.reference.id != study["reference"]:
         yield f"study.json: reference is {study['reference']}, the config's is {asked.reference.id}"
-    untimed, mine_untimed = study.get("untimed") or {}, asked.about_untimed or {}
-    if not untimed and (study["config"].get("timer_cost") or {}).get("enabled") is None:
-        mine_untimed = {}  # of a study that was finished before there was such a cell
+    untimed = study.get("untimed") or {}
     for name, words in (("id", "the cell without timers"), ("twin", "its twin"), ("timers", "its timers")):
         if untimed.get(name) != mine_untimed.get(name):
             yield (

@@ -23,6 +23,8 @@ _DECIDED = {
 }
 # Algorithms that draft without a model of their own.
 _NO_DRAFT_MODEL = {"NGRAM", "LOOKAHEAD", "NEXTN", "EAGLE"}
+# What names the captured batches: sizes one by one, and where none are listed, a limit.
+_GRAPH_SIZES = (("cuda_graph_bs", "cuda_graph_bs_decode"), ("cuda_graph_max_bs", "cuda_graph_max_bs_decode"))
 
 
 def cross_field_problems(config: Config) -> list[str]:
@@ -229,15 +231,26 @@ def _graphs(config: Config) -> Iterator[str]:
     if device(config) == "cpu" or args.get("disable_cuda_graph") or args.get("disable_decode_cuda_graph"):
         return
     top = max(config["benchmark"]["concurrency"])
-    for name in ("cuda_graph_max_bs", "cuda_graph_max_bs_decode", "cuda_graph_bs", "cuda_graph_bs_decode"):
-        given = args.get(name)
-        sizes = [n for n in (given if isinstance(given, list) else [given]) if isinstance(n, int)]
-        if sizes and top > max(sizes) and _axis_of(config, name)[0] is None:
+    # As the gate reads them: listed sizes hold, whatever the limit beside them says.
+    for names in _GRAPH_SIZES:
+        sizes = [
+            (size, name)
+            for name in names
+            for size in (args[name] if isinstance(args.get(name), list) else [args.get(name)])
+            if isinstance(size, int)
+        ]
+        if any(_axis_of(config, name)[0] for name in names):
+            return
+        if not sizes:
+            continue
+        largest, name = max(sizes)
+        if top > largest:
             flag = name.replace("_", "-")
             yield (
-                f"benchmark.concurrency: {top} is more than server.args.{flag} {max(sizes)}; "
+                f"benchmark.concurrency: {top} is more than server.args.{flag} {largest}; "
                 "larger batches are decoded without CUDA graphs, several times slower: raise that flag"
             )
+        return
 
 
 def _number(args: dict[str, Any], argument: str) -> float | None:

@@ -149,25 +149,34 @@ class Study:
         """One cell of the grid once more with every timer off: its twin shows what the timers cost.
 
         None where the config wants no such cell, where no timer is on (on a CPU, by default), and in a study
-        that was finished without one, unless the config asks for it.
+        that was finished without one, unless the config asks for it. A study that was finished with one keeps
+        it when its grid grows.
         """
         # Studies resolved before there was such a cell have none.
-        asked, grid = self.config.get("timer_cost") or {"enabled": False}, self.config["grid"]
+        asked = self.config.get("timer_cost") or {"enabled": False}
         if asked["enabled"] is False:
             return None
-        steps = asked["steps"]
+        finished = {a.cell for a in self.history}
+        named = [
+            c for c in self.cells if asked["steps"] in (None, c.steps) and asked["nccl"] in (None, c.nccl)
+        ]
+        before = (c for c in named if replace(c, timers=False).id in finished)
+        twin = next(before, None) or self._twin(asked)
+        cell = replace(twin, timers=False)
+        # A study that was finished without it does not grow unasked.
+        if asked["enabled"] is None and finished and cell.id not in finished:
+            return None
+        return cell if command.timers_on(self.resolved(twin)) else None
+
+    def _twin(self, asked: dict[str, Any]) -> Cell:
+        """The cell that is launched without timers too, by the config's `timer_cost`."""
+        steps, grid = asked["steps"], self.config["grid"]
         if steps is None:
             # One step has no draft pass to time.
             steps = min(grid["steps"], key=lambda s: (s < 2, s == 0, s))
         nccl = self.reference.nccl if asked["nccl"] is None else asked["nccl"]
         first = {name: axis["values"][0] for name, axis in grid["axes"].items()}
-        twin = Cell(steps, nccl, first if steps else self._as_without_speculation(first))
-        cell = replace(twin, timers=False)
-        # A study that was finished without it does not grow unasked.
-        late = self.history and cell.id not in {a.cell for a in self.history}
-        if asked["enabled"] is None and late:
-            return None
-        return cell if command.timers_on(self.resolved(twin)) else None
+        return Cell(steps, nccl, first if steps else self._as_without_speculation(first))
 
     @property
     def about_untimed(self) -> dict[str, Any] | None:
