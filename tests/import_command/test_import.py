@@ -362,6 +362,7 @@ def test_the_ways_people_start_and_paste_it(tmp_path, text):
         ("$((16 * 1024 * 1024))", 16777216),
         ("$((T / 2))", 4),
         ("$(( (T + 1) % 4 ))", 1),
+        ("$((-7 % 4 + 9007199254740993 / 1))", 9007199254740990),
         ("${M##*/}", "name.tar"),
         ("${M%.tar}", "/models/name"),
         ("${A:-${B:-fallback}}", "fallback"),

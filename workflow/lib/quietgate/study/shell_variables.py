@@ -16,12 +16,20 @@ NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _PLAIN = re.compile(rf"\$(?:{NAME}|[@*#?$!0-9])")
 _BRACED = re.compile(rf"({NAME}|[0-9])(?:(:?[-=?+]|##?|%%?)(.*))?", re.S)
 _CLOSING = {"(": ")", "{": "}"}
+
+
+def _quotient(a: int, b: int) -> int:
+    """Towards zero, as a shell divides."""
+    whole = abs(a) // abs(b)
+    return whole if (a < 0) == (b < 0) else -whole
+
+
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: lambda a, b: int(a / b),  # towards zero, as a shell divides
-    ast.Mod: operator.mod,
+    ast.Div: _quotient,
+    ast.Mod: lambda a, b: a - b * _quotient(a, b),
     ast.LShift: operator.lshift,
     ast.RShift: operator.rshift,
 }
