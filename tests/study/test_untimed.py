@@ -90,6 +90,16 @@ def test_a_study_that_was_finished_without_it_does_not_grow_unasked(base):
     assert study(base).untimed is not None
 
 
+@pytest.mark.parametrize("named", [{"steps": 3}, {"nccl": "ll-ring"}])
+def test_to_name_the_cell_is_to_ask_for_it(base, named):
+    base["grid"]["steps"] = [0, 2, 3]
+    finished = [Asked(x.cell.id, x.block, 1) for x in study(base).launches]
+    assert Study(study(base).config, history=tuple(finished)).untimed is not None
+    edited = Study(study(base, **named).config, history=tuple(finished))
+    assert edited.untimed is not None
+    assert edited.untimed.id in {x.cell.id for x in edited.launches}
+
+
 def test_the_plan_says_what_it_is_for(base, tmp_path):
     text = "\n".join(lines(study(base), tmp_path))
     assert "steps-2_nccl-default_timers-off  <- no cell of the grid: shows what the timers cost" in text
