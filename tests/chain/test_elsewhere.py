@@ -22,6 +22,10 @@ def test_what_takes_no_server_is_made_without_one(run):
     assert "launch" not in run.jobs("offline")
 
     kept = (run.results / "cells/steps-0_nccl-default/l1/benchmark.json").read_bytes()
+    for force in (("--forcerun", "benchmark"), ("--forceall",)):
+        assert run(*force, log="forced") == 2
+        assert f"server.python: no program {python} here" in run.text("forced")
+    assert (run.results / "cells/steps-0_nccl-default/l1/benchmark.json").read_bytes() == kept
     run.edit(benchmark__repeats=3)
     assert run(log="online") == 2
     assert f"server.python: no program {python} here" in run.text("online")

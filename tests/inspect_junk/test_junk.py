@@ -50,6 +50,10 @@ def fail() -> None:
 """,
     "no line end": b'import os\nprint("[2026-11-29 12:00:00] The server is fired up and ready to roll!")',
     "json": b'{"said": "the server hangs", "lines": ["ValueError: odd", true, null]}\n',
+    "deep list": b"[" * 200_000,
+    "long word": b"a" * 200_000 + b"\n",
+    "long number": b"a" + b"1" * 200_000 + b"\n",
+    "long rule": b"=" * 200_000 + b"\n",
     "json lines": b'{"index": 0, "text": "Killed"}\n{"index": 1, "text": "RuntimeError: NCCL error"}\n',
 }
 # The kinds themselves, each of which only its own reader takes.
@@ -145,6 +149,20 @@ def test_a_file_of_another_kind_is_named(tmp_path, capsys, kind, given):
     else:
         said = refused(capsys, kind, path)
         assert said.endswith(f"python -m quietgate inspect {given} FILE\n")
+
+
+def test_a_long_line_in_a_benchmarks_block(tmp_path, capsys):
+    path = tmp_path / "what"
+    head, _, end = KINDS["bench"].rstrip().rpartition(b"\n")
+    long = (b"A(" * 200_000, b"Backend: x" + b" " * 400_000 + b"y")
+    path.write_bytes(b"\n".join((head, *long, end)) + b"\n")
+    assert main(["inspect", "bench", str(path)]) == 0
+
+
+def test_json_too_deep_to_read_within_a_log(tmp_path, capsys):
+    path = tmp_path / "what"
+    path.write_bytes(KINDS["log"] + b'{"log": "x", "time": "1", "a": ' + b"[" * 200_000 + b"\n")
+    assert main(["inspect", "log", str(path)]) == 0
 
 
 @pytest.mark.parametrize("summary", [{"Succeed requests": 10}, {"aggregated_metrics": {"num_requests": 10}}])

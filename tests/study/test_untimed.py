@@ -97,10 +97,19 @@ def test_a_study_that_was_finished_with_it_keeps_it_when_its_grid_grows(base):
     grown = Study(study(base).config, history=finished)
     assert grown.untimed.id == "steps-5_nccl-default_timers-off"
     assert {x.epoch for x in grown.launches if not x.cell.timers} == {1}
-    # Another one, by name, is another wish: measured where it is asked for.
-    assert Study(study(base, steps=2).config, history=finished).untimed is None
-    asked_for = Study(study(base, steps=2, enabled=True).config, history=finished)
+    # Another one, by name, is another wish.
+    asked_for = Study(study(base, steps=2).config, history=finished)
     assert {x.epoch for x in asked_for.launches if not x.cell.timers} == {2}
+
+
+@pytest.mark.parametrize("named", [{"steps": 3}, {"nccl": "ll-ring"}])
+def test_to_name_the_cell_is_to_ask_for_it(base, named):
+    base["grid"]["steps"] = [0, 2, 3]
+    finished = [Asked(x.cell.id, x.block, 1) for x in study(base).launches]
+    assert Study(study(base).config, history=tuple(finished)).untimed is not None
+    edited = Study(study(base, **named).config, history=tuple(finished))
+    assert edited.untimed is not None
+    assert edited.untimed.id in {x.cell.id for x in edited.launches}
 
 
 def test_the_plan_says_what_it_is_for(base, tmp_path):

@@ -102,12 +102,26 @@ def look_beforehand(study):
         refuse("\n".join(problems))
 
 
+def forces_stages():
+    """Whether --forcerun names a stage that needs a server, or a record of one."""
+    forced = getattr(asked(), "forcerun", None) or ()
+    served = [stage for stage in stages.chain(STUDY) if stage.needs_server]
+    names = {stage.name for stage in served}
+    records = {stage.record for stage in served}
+    return any(
+        f in names or (f"{RESULTS}/cells/" in f and Path(f).name in records)
+        for f in forced
+    )
+
+
 def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
     # Results brought from elsewhere are finished and drawn also where their model is not.
     served = only_redraws() or resume.all_measured(study, results)
-    if not served:
+    # A forced stage starts a server too, and Snakemake removes its record first.
+    forced = forces_stages() or getattr(asked(), "forceall", False)
+    if forced or not served:
         look_beforehand(study)
     try:
         study_lock = lease.lock_study(results)
@@ -182,18 +196,6 @@ def priority(rule):
         return RANK[rule] * (len(ORDER) + 1) + ORDER[key]
 
     return of
-
-
-def forces_stages():
-    """Whether --forcerun names a stage that needs a server, or a record of one."""
-    forced = getattr(asked(), "forcerun", None) or ()
-    served = [stage for stage in stages.chain(STUDY) if stage.needs_server]
-    names = {stage.name for stage in served}
-    records = {stage.record for stage in served}
-    return any(
-        f in names or (f"{RESULTS}/cells/" in f and Path(f).name in records)
-        for f in forced
-    )
 
 
 def before(record):

@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 
+def at_home(path: str) -> Path:
+    """The path with a leading ~ or ~user expanded; of a user whom nobody knows, it stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib's own raises
+
+
 def write_atomic(path: Path, data: str | bytes) -> None:
     """Write `data` to `path` so that a reader or a crash sees the old file or the new one.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate.errors import BadInput, CellFailed
-from quietgate.files import digest, read_json
+from quietgate.files import at_home, digest, read_json
 from quietgate.gate.bypass import decode_bytes
 from quietgate.gate.plan import plan_for
 from quietgate.inspect import nccl
@@ -105,7 +105,7 @@ def sizes_of(study: Study, cell: Cell) -> set[int]:
     if asked != "auto":
         return set(asked)
     plan = plan_for(study, cell, ())
-    model = str(Path(study.config["server"]["cwd"] or ".") / Path(study.target_model or "").expanduser())
+    model = str(at_home(study.config["server"]["cwd"] or ".") / at_home(study.target_model or ""))
     effective = {"model_path": model, "dtype": parse(plan.argv[0]).text("dtype")}
     found = {
         decode_bytes(effective, replace(plan, concurrency=(batch,), draft_tokens=tokens))

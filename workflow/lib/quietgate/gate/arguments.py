@@ -6,11 +6,11 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import requests
 
+from quietgate.files import at_home
 from quietgate.gate import rewrites
 from quietgate.gate.stage import POLL_S, Evidence, Proof, StageFailed, Subject
 from quietgate.inspect.log import arguments as logged
@@ -131,7 +131,7 @@ def same(asked: bool | str | list[str], effective: Any, negated: bool = False) -
 def _same_text(asked: str, effective: str) -> bool:
     """Texts, with `~` and the launch's placeholders open and a slash at the end of no account."""
     if asked.startswith("~/"):
-        asked = str(Path(asked).expanduser())
+        asked = str(at_home(asked))
     if _PLACEHOLDER.search(asked):
         parts = map(re.escape, _PLACEHOLDER.split(asked))
         return re.fullmatch(".+".join(parts), effective) is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from quietgate.files import at_home
 from quietgate.gate.plan import GatePlan
 from quietgate.gate.stage import Evidence, Subject, tail
 
@@ -86,7 +86,7 @@ def _model_config(model_path: Any) -> dict[str, Any]:
     if not isinstance(model_path, str):
         return {}
     try:
-        found = json.loads((Path(model_path).expanduser() / "config.json").read_text())
+        found = json.loads((at_home(model_path) / "config.json").read_text())
     except (OSError, ValueError):
         return {}
     if not isinstance(found, dict):

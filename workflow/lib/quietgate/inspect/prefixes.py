@@ -28,7 +28,7 @@ _PEEL = re.compile(
     | [\w.@-]+\s+\|\s                                                                    # docker compose
     | \[[\d,]+\]<std(?:err|out)>:                                                        # mpirun
     | \d+:\s+                                                                            # srun --label
-    | (?!python|\w*(?:Error|Exception):)[A-Za-z]+[\w.-]*\d[\w.-]*:\s(?=\S)                 # host:
+    | (?!python|\w*(?:Error|Exception):)[A-Za-z](?=[\w.-]*\d)[\w.-]*:\s(?=\S)               # host:
     | (?:INFO|WARNING|ERROR|CRITICAL):\s+
     )""",
     re.X,
@@ -63,7 +63,7 @@ def unwrapped(line: bytes) -> bytes:
 def _unwrapped(line: bytes) -> bytes:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line
     for key in _TEXT_KEYS:
         text = record.get(key) if isinstance(record, dict) else None

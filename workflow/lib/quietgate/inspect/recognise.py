@@ -11,7 +11,7 @@ from quietgate.inspect.prefixes import unwrapped
 _JSON = re.compile(rb'\s*(?:\{\s*"|\{\s*\}|\[\s*[\[{"\]])')
 _TRACE = re.compile(rb'"traceEvents"\s*:|"ph"\s*:\s*"[A-Za-z]"')
 _RESULT = re.compile(
-    rb"=+ (?:Serving|Offline Throughput) Benchmark Result =+"
+    rb"= (?:Serving|Offline Throughput) Benchmark Result ="
     rb'|^\s*[\[{](?s:.*?)"(?:output_throughput|request_throughput|total_output_tokens'
     rb'|Succeed requests|aggregated_metrics)"\s*:'
 )
@@ -29,7 +29,7 @@ _SHIPPED = re.compile(
 _OUTPUT = re.compile(
     rb"""^(?:
       [\w.@-]+\s+\|\s | \((?:\w[\w.]*\s)?pid=\d+[^)\n]*\)\s | [\w.-]+\s>>\s | \[rank\d+\]:\s?
-    | \[pod/[^\]\s]+\]\s | \{\w+=[^{}\n]*\}\s | \d{13}\s | \d+:\s+ | [A-Za-z][\w.-]*\d[\w.-]*:\s
+    | \[pod/[^\]\s]+\]\s | \{\w+=[^{}\n]*\}\s | \d{13}\s | \d+:\s+ | [A-Za-z](?=[\w.-]*\d)[\w.-]*:\s
     )?(?:
       \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d
     | \[\d\d:\d\d:\d\d

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from quietgate.errors import BadInput
+from quietgate.files import at_home
 from quietgate.measure import prompts
 from quietgate.study import Study
 
@@ -12,10 +13,12 @@ from quietgate.study import Study
 def prompts_of(study: Study) -> list[prompts.Prompt]:
     """The study's prompts, as many as asked for, through the model's chat template where asked."""
     settings = study.config["benchmark"]
-    folder = Path(study.target_model).expanduser() if study.target_model else None
+    # The server's own: its relative paths start at its folder.
+    start = at_home(study.config["server"]["cwd"] or ".")
+    folder = start / at_home(study.target_model) if study.target_model else None
     return prompts.load(
         study.prompts_path,
-        model_dir=folder if folder and folder.is_dir() else None,
+        model_dir=folder if folder and os.path.isdir(folder) else None,  # noqa: PTH112 - raises nothing
         chat_template=settings["chat_template"],
     )[: settings["prompt_count"]]
 

@@ -19,7 +19,7 @@ import yaml
 from quietgate import __version__, provenance, records
 from quietgate.analyse.launch_records import launched_cells
 from quietgate.errors import BadInput
-from quietgate.files import read_json, sha256, source_digest, write_atomic, write_json
+from quietgate.files import at_home, read_json, sha256, source_digest, write_atomic, write_json
 from quietgate.share import checksums, crate, reviewers, verify
 from quietgate.share.archive import EXTENSIONS, PLAIN_NAMES, files, said_of, shown
 from quietgate.share.belongs import study_files
@@ -151,7 +151,7 @@ def _inputs(results: Path, target: Path, study: Mapping[str, Any]) -> list[str]:
     if marks:
         write_atomic(target / OBSERVATIONS, marks.read_bytes())
     named = study["config"]["benchmark"].get("prompts")
-    prompts = Path(named).expanduser() if named else None
+    prompts = at_home(named) if named else None
     if prompts and prompts.is_file():
         data = prompts.read_bytes()
         if SHAPES.search(data.decode(errors="replace")):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from quietgate.files import at_home
 from quietgate.study.flags import canonical
 from quietgate.study.launch_wrappers import ELSEWHERE
 from quietgate.study.nccl_variables import missing_file
@@ -27,24 +29,24 @@ def _lines(study: Study) -> Iterator[str]:
     server = study.config["server"]
     python, entry, cwd = server["python"], server["entry"], server["cwd"]
     # The server's own: its relative paths start here.
-    folder = Path(cwd or ".").expanduser().absolute()
+    folder = at_home(cwd or ".").absolute()
     if python and not _program(python, folder):
         yield f"server.python: no program {python} here; name the interpreter that has SGLang"
     script = _script(entry or []) if python else None
-    if script and not (folder / Path(script).expanduser()).exists():
+    if script and not _exists(folder / at_home(script)):
         yield f"server.entry: no file {script} here; name the script by its path"
     if python is None and entry and not _program(entry[0], folder):
         yield f"server.entry: no program {entry[0]} here; name it by its path"
     check = study.config["all_reduce"]
     if check["enabled"] and check["python"] and not _program(check["python"], folder):
         yield f"all_reduce.python: no program {check['python']} here; name an interpreter that has PyTorch"
-    if cwd and not folder.is_dir():
+    if cwd and not os.path.isdir(folder):  # noqa: PTH112
         yield f"server.cwd: no folder {cwd} here"
     if python or not entry or PurePosixPath(entry[0]).name not in ELSEWHERE:
         for place, model in _models(study.config):
-            if _is_path(model) and not (folder / Path(model).expanduser()).exists():
+            if _is_path(model) and not _exists(folder / at_home(model)):
                 yield f"{place}: no model {model} here; name its folder, or the model as org/name on its hub"
-    if not study.prompts_path.is_file():
+    if not os.path.isfile(study.prompts_path):  # noqa: PTH113
         yield f"benchmark.prompts: no file {study.prompts_path} here"
     for cell in study.launched:
         for process in study.resolved(cell)["processes"]:
@@ -54,8 +56,13 @@ def _lines(study: Study) -> Iterator[str]:
                     yield f"{name} (profile {cell.nccl}): {problem}"
 
 
+def _exists(path: Path) -> bool:
+    # Path.exists() raises where a folder above may not be entered, or a name is too long.
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def _program(name: str, folder: Path) -> bool:
-    path = Path(name).expanduser()
+    path = at_home(name)
     return shutil.which(folder / path if "/" in name else path) is not None
 
 
@@ -67,6 +74,8 @@ def _script(entry: list[str]) -> str | None:
             return word
         if word in _WITH_VALUE:
             next(words, None)
+        elif word.startswith(_WITH_VALUE):
+            continue
         elif word.startswith("--") or "m" in word or "c" in word:
             return None
     return None

@@ -9,8 +9,8 @@ readers (`src/misc/param.cc`, `src/graph/tuning.cc`, `src/graph/paths.cc`).
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from pathlib import Path
 
 # Variables that NCCL 2.18 to 2.30 reads, without the prefix.
 _NAMES = """
@@ -175,7 +175,7 @@ def suggestion(name: str) -> str | None:
 
 def missing_file(name: str, value: str) -> str | None:
     """Why a file-valued variable cannot work on this machine, or None."""
-    if name not in _INPUT_FILES or not value or Path(value).is_file():
+    if name not in _INPUT_FILES or not value or os.path.isfile(value):  # noqa: PTH113 - raises nothing
         return None
     effect = {
         "NCCL_GRAPH_FILE": "NCCL's initialisation fails",

@@ -14,7 +14,7 @@ from typing import Any
 
 from quietgate import versions
 from quietgate.errors import BadConfig
-from quietgate.files import digest, read_json, sha256, write_json
+from quietgate.files import at_home, digest, read_json, sha256, write_json
 from quietgate.study import command
 from quietgate.study.config import load, resolve
 from quietgate.study.cross_field import Config
@@ -163,8 +163,9 @@ class Study:
         before = (c for c in named if replace(c, timers=False).id in finished)
         twin = next(before, None) or self._twin(asked)
         cell = replace(twin, timers=False)
-        # A study that was finished without it does not grow unasked.
-        if asked["enabled"] is None and finished and cell.id not in finished:
+        # A study that was finished without it does not grow unasked; to name the cell is to ask for it.
+        unasked = all(value is None for value in asked.values())
+        if unasked and finished and cell.id not in finished:
             return None
         return cell if command.timers_on(self.resolved(twin)) else None
 
@@ -236,7 +237,7 @@ class Study:
     def prompts_path(self) -> Path:
         """The prompts file: the user's, else the project's own."""
         named = self.config["benchmark"]["prompts"]
-        return Path(named).expanduser() if named else PROMPTS
+        return at_home(named) if named else PROMPTS
 
     def sampling(self, max_new_tokens: int | None = None) -> dict[str, Any]:
         """SGLang's sampling_params of every request of the benchmark, or with another output length."""

@@ -53,7 +53,7 @@ def of_lines(text: str) -> tuple[list[dict[str, Any]], list[int]]:
             continue
         try:
             value = translated(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             bad.append(number)
             continue
         if _is_result(value):
