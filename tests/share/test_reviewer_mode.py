@@ -61,7 +61,7 @@ def made(folder: Path, snakemake: Path, *arguments: str) -> subprocess.Completed
     (folder / "bin/snakemake").symlink_to(snakemake)
     environ = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
     return subprocess.run(
-        ["make", "BIN=bin", *arguments],
+        ["make", "--no-print-directory", "BIN=bin", *arguments],
         cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
