@@ -14,6 +14,7 @@ from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.analyse.within import within_launches
 from quietgate.files import write_json
 from quietgate.gate import across
+from quietgate.gate.evidence import of_stage
 
 
 def collect(root: Path, out: Path) -> records.Record:
@@ -62,8 +63,7 @@ def unsteady(gates: Sequence[records.Record]) -> list[str]:
     """A sentence where servers were still getting faster or slower when their warm-up ended."""
     counts: dict[int, list[bool]] = {}
     for gate in gates:
-        evidence = [stage["evidence"] for stage in gate["stages"] if stage["name"] == "warm_up"]
-        for level in evidence[0].get("concurrencies", []) if evidence else []:
+        for level in (of_stage(gate, "warm_up") or {}).get("concurrencies", []):
             counts.setdefault(int(level["concurrency"]), []).append(not level["steady"])
     told = [
         f"at {claims.streams(level)} in {sum(found)} of {len(found)} launches"

@@ -8,6 +8,7 @@ from typing import Any
 
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.files import read_json
+from quietgate.gate.evidence import of_stage
 
 
 def launches(results: Path, study: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -36,8 +37,7 @@ def nccl(record: Mapping[str, Any]) -> str:
 
 
 def _evidence(record: Mapping[str, Any], stage: str) -> Mapping[str, Any]:
-    stages = (record.get("gate") or {}).get("stages") or []
-    return next((s["evidence"] for s in stages if s.get("name") == stage and s.get("evidence")), {})
+    return of_stage(record.get("gate") or {}, stage) or {}
 
 
 def of_measured_life(found: LaunchRecords) -> Mapping[str, Any] | None:

@@ -16,6 +16,7 @@ from quietgate.analyse.contrasts import Contrast, Family, coefficients, estimabl
 from quietgate.analyse.launches import launch_values
 from quietgate.analyse.question import Models, Row
 from quietgate.analyse.statistics import ALPHA, METRIC, rounded
+from quietgate.study import command
 
 COLUMNS = (
     "epoch", "concurrency", "cell", "untimed", "timers", "launches", "launches_untimed",
@@ -26,8 +27,8 @@ TOLERATED_PERCENT = 2.0
 _CURE = "a timer's variable set to 0 under server.env switches it off in every cell"
 # The switches in words.
 _NAMES = {
-    "SGLANG_ENABLE_METRICS_DEVICE_TIMER": "SGLang's stage timer",
-    "EAGLE3_PROFILE": "the per-cycle timer",
+    command.STAGE_TIMER_SWITCH: "SGLang's stage timer",
+    command.CYCLE_TIMER_SWITCH: "the per-cycle timer",
 }
 
 

@@ -105,7 +105,7 @@ def sizes_of(study: Study, cell: Cell) -> set[int]:
     if asked != "auto":
         return set(asked)
     plan = plan_for(study, cell, ())
-    model = str(at_home(study.config["server"]["cwd"] or ".") / at_home(study.target_model or ""))
+    model = str(study.server_folder / at_home(study.target_model or ""))
     effective = {"model_path": model, "dtype": parse(plan.argv[0]).text("dtype")}
     found = {
         decode_bytes(effective, replace(plan, concurrency=(batch,), draft_tokens=tokens))

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from quietgate.gate.evidence import of_stage
 from quietgate.inspect import nccl
 
 Record = Mapping[str, Any]
@@ -34,9 +35,9 @@ def compare_profiles(
         statement for a report.
     """
     by_id = {c["id"]: c for c in cells}
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for record in records:
-        evidence = evidence_of(record)
+        evidence = of_stage(record, "nccl")
         if evidence is not None and record["cell"] in by_id:
             found.setdefault(record["cell"], evidence)
     groups: dict[str, list[Cell]] = {}
@@ -64,17 +65,9 @@ def sentences(records: Iterable[Record], cells: Iterable[Cell], streams: Sequenc
     ]
 
 
-def evidence_of(record: Record) -> dict[str, Any] | None:
-    """The evidence of stage `nccl` in a gate record, or None."""
-    for stage in record.get("stages", ()):
-        if stage["name"] == "nccl":
-            return dict(stage["evidence"])
-    return None
-
-
 def profile_verdict(record: Record) -> str | None:
     """confirmed, contradicted or not_exercised, as a gate record has it; None where it was not read."""
-    evidence = evidence_of(record)
+    evidence = of_stage(record, "nccl")
     return None if evidence is None else evidence.get("profile_verdict")
 
 

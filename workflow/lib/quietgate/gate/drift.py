@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from quietgate.gate.evidence import of_stage
 from quietgate.study.flags import RENAMED, canonical
 
 Record = Mapping[str, Any]
@@ -137,20 +138,14 @@ def _entry(name: str, by_value: Mapping[str, tuple[Any, list[tuple[str, str, boo
 
 def effective_of(record: Record) -> Mapping[str, Any] | None:
     """The effective arguments in a gate record, or None where they were not read."""
-    for stage in record.get("stages", ()):
-        if stage["name"] == "arguments":
-            effective = stage["evidence"].get("effective")
-            return effective if isinstance(effective, dict) and effective else None
-    return None
+    effective = (of_stage(record, "arguments") or {}).get("effective")
+    return effective if isinstance(effective, dict) and effective else None
 
 
 def version_of(record: Record) -> str | None:
     """The release that the server of a gate record named, or None."""
-    for stage in record.get("stages", ()):
-        if stage["name"] == "arguments":
-            version = stage["evidence"].get("version")
-            return str(version) if version else None
-    return None
+    version = (of_stage(record, "arguments") or {}).get("version")
+    return str(version) if version else None
 
 
 def describe(entry: Mapping[str, Any]) -> str:

@@ -13,9 +13,7 @@ from quietgate.study import Study
 def prompts_of(study: Study) -> list[prompts.Prompt]:
     """The study's prompts, as many as asked for, through the model's chat template where asked."""
     settings = study.config["benchmark"]
-    # The server's own: its relative paths start at its folder.
-    start = at_home(study.config["server"]["cwd"] or ".")
-    folder = start / at_home(study.target_model) if study.target_model else None
+    folder = study.server_folder / at_home(study.target_model) if study.target_model else None
     return prompts.load(
         study.prompts_path,
         model_dir=folder if folder and os.path.isdir(folder) else None,  # noqa: PTH112 - raises nothing

@@ -13,7 +13,6 @@ from typing import Any
 
 from quietgate import records
 from quietgate.errors import BadInput, CellFailed, Interrupted
-from quietgate.files import at_home
 from quietgate.serve import lease, slots
 from quietgate.serve.lease import LaunchSpec, Live, Process
 from quietgate.steps import disk_trouble
@@ -118,7 +117,7 @@ def launch_spec(place: Place) -> LaunchSpec:
             )
             for p in resolved["processes"]
         ),
-        cwd=str(at_home(config["server"]["cwd"] or ".").resolve()),
+        cwd=str(study.server_folder.resolve()),
         drop=command.DROPPED,
         keep=tuple(config["server"]["keep_env"]),
         instances_dir=(place.folder / "instances").resolve(),

@@ -28,8 +28,7 @@ def missing(study: Study) -> list[str]:
 def _lines(study: Study) -> Iterator[str]:
     server = study.config["server"]
     python, entry, cwd = server["python"], server["entry"], server["cwd"]
-    # The server's own: its relative paths start here.
-    folder = at_home(cwd or ".").absolute()
+    folder = study.server_folder.absolute()
     if python and not _program(python, folder):
         yield f"server.python: no program {python} here; name the interpreter that has SGLang"
     script = _script(entry or []) if python else None

@@ -41,6 +41,11 @@ class Cell:
         name = "_".join(f"{name}-{_slug(value)}" for name, value in pairs)
         return name if self.timers else f"{name}_timers-off"
 
+    @property
+    def twin(self) -> Cell:
+        """The same cell with its timers."""
+        return replace(self, timers=True)
+
 
 def _slug(value: Any) -> str:
     """A value as part of a folder name; what a name cannot carry becomes a short hash beside it."""
@@ -184,7 +189,7 @@ class Study:
         """The cell without timers by its id, its twin in the grid, and which timers the twin has on."""
         if self.untimed is None:
             return None
-        twin = replace(self.untimed, timers=True)
+        twin = self.untimed.twin
         return {"id": self.untimed.id, "twin": twin.id, "timers": command.timers_on(self.resolved(twin))}
 
     @cached_property
@@ -200,7 +205,7 @@ class Study:
     def launches(self) -> tuple[Launch, ...]:
         """Every launch in run order: randomised complete blocks, one launch of every cell per block."""
         by_id = {c.id: c for c in self.launched}
-        beside = {} if self.untimed is None else {self.untimed.id: replace(self.untimed, timers=True).id}
+        beside = {} if self.untimed is None else {self.untimed.id: self.untimed.twin.id}
         asked = lay_out(list(by_id), self.reference.id, self.config["replicates"], self.history, beside)
         order = []
         for block, members in itertools.groupby(asked, key=lambda a: a.block):
@@ -248,6 +253,11 @@ class Study:
             "top_p": settings["top_p"],
             "ignore_eos": settings["ignore_eos"],
         }
+
+    @property
+    def server_folder(self) -> Path:
+        """Where relative paths of the server start: of its program, its scripts, its models."""
+        return at_home(self.config["server"]["cwd"] or ".")
 
     @property
     def target_model(self) -> str | None:
