@@ -1,8 +1,8 @@
 """Train a tiny Llama and its EAGLE-3 draft: `make_tiny_models.py --out OUT`, some three minutes on two cores.
 
-Writes OUT/target, OUT/eagle3 and OUT/models.json (settings, losses, agreement per depth, SHA-256 of the
-weights). Everything is made in OUT.partial, which becomes OUT at the end. The same seed, Python, PyTorch
-and processor give the same weights.
+Writes OUT/target, OUT/eagle3 and OUT/models.json (settings, losses, agreement per depth, tokens per cycle,
+SHA-256 of the weights). Everything is made in OUT.partial, which becomes OUT at the end. The same seed,
+Python, PyTorch and processor give the same weights; GPUs do not: train several there and keep the best.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import platform
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,8 @@ from tiny import corpus, eagle3, export, llama, training
 
 CONTEXT_LENGTH = 2048
 KV_HEADS = 2
+PROMPTS = Path(__file__).parents[1] / "prompts/default.jsonl"
+JUDGED_PROMPTS, JUDGED_TOKENS, JUDGED_STEPS = 8, 128, 3
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -92,6 +95,11 @@ def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     draft_losses = training.train_draft(draft, target, own, schedule, args.depths, args.seed + 2, report)
     agreement = training.agreement(draft, target, own, schedule, args.depths, args.seed + 3)
     report(f"draft agrees with the target at depth 1, 2, ...: {agreement}")
+    judged = [
+        training.tokens_per_cycle(draft, target, tokenizer.encode(prompt).ids, JUDGED_TOKENS, JUDGED_STEPS)
+        for prompt in export.as_served(PROMPTS, JUDGED_PROMPTS)
+    ]
+    report(f"tokens per cycle at {JUDGED_STEPS} steps, by prompt: {[round(x, 2) for x in judged]}")
 
     dtype = getattr(torch, args.dtype)
     return {
@@ -110,6 +118,7 @@ def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             "parameters": sum(p.numel() for p in draft.parameters()),
             "losses": draft_losses,
             "agreement_per_depth": agreement,
+            "tokens_per_cycle": round(statistics.median(judged), 3),
             "weights_sha256": export.save_draft(folder / "eagle3", draft, tokenizer, dtype, CONTEXT_LENGTH),
         },
         "versions": {"python": platform.python_version(), "torch": torch.__version__},

@@ -48,6 +48,7 @@ class Models(unittest.TestCase):
                 self.assertEqual(record[name]["weights_sha256"], hashlib.sha256(weights).hexdigest())
                 self.assertTrue((first / name / "tokenizer.json").exists())
             self.assertEqual(len(record["eagle3"]["agreement_per_depth"]), record["settings"]["depths"])
+            self.assertTrue(1 <= record["eagle3"]["tokens_per_cycle"] <= make_tiny_models.JUDGED_STEPS + 1)
             other = make(again)
             self.assertEqual(other["target"]["weights_sha256"], record["target"]["weights_sha256"])
             self.assertEqual(other["eagle3"]["weights_sha256"], record["eagle3"]["weights_sha256"])
@@ -92,6 +93,32 @@ class Models(unittest.TestCase):
         self.assertFalse(torch.equal(plain[:2, :prompt], half[:2, :prompt]))
         words = [x[:2, :prompt].flatten().sort().values for x in (plain, half)]
         self.assertTrue(torch.equal(*words))
+
+    def test_tokens_per_cycle_are_those_of_drafting_cycle_by_cycle(self):
+        torch.manual_seed(0)
+        target = llama.Llama(llama.Shape(vocab=12, hidden=16, layers=4, heads=4, kv_heads=2))
+        for parameter in target.parameters():
+            parameter.data.mul_(6)
+        draft = eagle3.Draft(target)
+        prompt, new, steps = [3, 1, 4, 1, 5], 40, 3
+        answer = target.continued(torch.tensor([prompt]), len(prompt) + new + steps)
+        known, cycles, kept = len(prompt) + 1, 0, 0
+        with torch.no_grad():
+            while known < len(prompt) + new:
+                _, entering = target(answer[:, : known - 1])  # a server has no states of later tokens
+                layers = eagle3.captured_layers(target.shape.layers)
+                captured = torch.cat([entering[layer] for layer in layers], -1)
+                right = 0
+                while right < steps:
+                    # A deeper guess reads the ones before, which were right: the target's own tokens.
+                    guess = draft(answer[:, 1 : known + right], captured, right + 1)[right][0, -1].argmax()
+                    if guess != answer[0, known + right]:
+                        break
+                    right += 1
+                known, cycles, kept = known + right + 1, cycles + 1, kept + right
+        found = training.tokens_per_cycle(draft, target, prompt, new, steps)
+        self.assertAlmostEqual(found, (known - len(prompt) - 1) / cycles)
+        self.assertGreater(kept, 0)
 
     def test_a_deeper_guess_depends_on_the_tokens_up_to_its_depth_only(self):
         torch.manual_seed(0)

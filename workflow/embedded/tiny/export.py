@@ -23,6 +23,12 @@ CHAT_TEMPLATE = (
 )
 
 
+def as_served(prompts: Path, count: int) -> list[str]:
+    """The first prompts of the workflow's own file as CHAT_TEMPLATE turns them into the text that is sent."""
+    lines = prompts.read_text().splitlines()[:count]
+    return [f"user: {json.loads(line)['prompt']}\nassistant: " for line in lines]
+
+
 def save_both(out: Path, make: Callable[[Path], dict[str, Any]]) -> None:
     """Let `make` write both models and put its record beside them as models.json.
 

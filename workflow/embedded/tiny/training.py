@@ -127,6 +127,25 @@ def agreement(
     return [round(share, 4) for share in same]
 
 
+@torch.no_grad()
+def tokens_per_cycle(draft: Draft, target: Llama, prompt: list[int], new_tokens: int, steps: int) -> float:
+    """Tokens that a server would win per cycle on the target's greedy answer, at so many draft steps.
+
+    A cycle keeps the draft's guesses up to the first that is not the target's, and one token of the target.
+    """
+    began = torch.tensor([prompt], device=draft.lm_head.weight.device)
+    answer = target.continued(began, len(prompt) + new_tokens + steps)
+    guesses = _guesses(draft, target, answer, steps)
+    right = torch.stack([guess.argmax(-1) == truth.argmax(-1) for guess, truth in guesses], -1)[0]
+    kept = right.cumprod(-1).sum(-1).tolist()
+    # The first answered token comes from the prompt; a guess in column i is of the token at i + 2.
+    known, cycles = len(prompt) + 1, 0
+    while known < len(prompt) + new_tokens:
+        known += kept[known - 2] + 1
+        cycles += 1
+    return (known - len(prompt) - 1) / cycles
+
+
 def _guesses(draft: Draft, target: Llama, excerpt: Tensor, depths: int) -> list[tuple[Tensor, Tensor]]:
     """The draft's and the target's logits for the same token, per depth."""
     with torch.no_grad():
