@@ -31,7 +31,7 @@ _MAGICS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Block:
     """Whole lines of a file, without colour codes.
 
@@ -50,7 +50,7 @@ class Block:
 
     @cached_property
     def count(self) -> int:
-        """How many lines."""
+        """How many lines, which a reader that knows it may tell."""
         return len(self.lines) if "lines" in vars(self) else self.text.count(b"\n") - 1
 
     @cached_property

@@ -40,7 +40,6 @@ def read(path: Path) -> dict[str, Any]:
     for block in blocks(path, "server log"):
         if len(head) < BLOCK_BYTES:
             head += block.text
-        lines = block.number(block.count - 1) if block.count else lines
         blank = blank and not block.text.strip()
         for part, boot in _at_boots(block):
             if boot and server.evident and not _same_boot(server, boot):
@@ -48,6 +47,7 @@ def read(path: Path) -> dict[str, Any]:
                 boots += 1
                 server = Server(part.first)
             server.see(part)
+        lines = block.number(block.count - 1)
     _close(server, decode, prefill, servers)
     boots += server.evident
     if blank:

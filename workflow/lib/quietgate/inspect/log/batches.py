@@ -39,8 +39,8 @@ _FIELD = re.compile(rb"(?:^|,\s*|\.\s+|\]\s+|\s)(#?[A-Za-z][A-Za-z0-9 +/()._#-]*
 _NUMBER = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|nan|inf)")
 _WHOLE = re.compile(rb"\d+\.\d\d|nan|inf")
 _STAMP = re.compile(rb"\[(?:\d{4}-\d\d-\d\d[ T])?(\d\d:\d\d:\d\d(?:[.,]\d+)?)((?:\s+[A-Z_]+\d+)*)\s*\]")
-_CLOCK = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}"
-_DECIMALS = NUMBER + rb"\.[0-9]{2}"
+_CLOCK = rb"[0-9]{2}+:[0-9]{2}+:[0-9]{2}+"
+_DECIMALS = NUMBER + rb"\.[0-9]{2}+"
 
 
 @dataclass
@@ -51,13 +51,13 @@ class Columns:
         stamps: times of day, HH:MM:SS.
         ranks: as written, " DP1 TP0".
         values: each field's values.
-        last: index of the last line in its block, -1 where that is of no interest.
+        after: how many lines of the block stand after the last of these, or None.
     """
 
     stamps: Sequence[Raw]
     ranks: Sequence[bytes]
     values: Mapping[str, Sequence[Raw]]
-    last: int = -1
+    after: int | None = None
 
     def __len__(self) -> int:
         return len(self.stamps)
@@ -71,11 +71,11 @@ class Lines:
     ranks: list[bytes] = field(default_factory=list)
     fields: list[Mapping[str, bytes]] = field(default_factory=list)
 
-    def columns(self, last: int = -1) -> Columns:
+    def columns(self, after: int | None = None) -> Columns:
         """The lines as columns, None where a line lacks a field."""
         names = dict.fromkeys(name for line in self.fields for name in line)
         values = {name: [line.get(name) for line in self.fields] for name in names}
-        return Columns(self.stamps, self.ranks, values, last)
+        return Columns(self.stamps, self.ranks, values, after)
 
 
 class Batches:
@@ -93,14 +93,14 @@ class Batches:
                 f.values.get("stamp") or [None] * f.count,
                 f.values.get("ranks") or [b""] * f.count,
                 f.values,
-                f.last,
+                f.after,
             )
             for f in read.found
         ]
         apart = Lines()
         for _, line in read.odd:
             self.take_apart(line, apart)
-        return [*columns, apart.columns(max((i for i, _ in read.odd), default=-1))]
+        return [*columns, apart.columns(min((read.lines - 1 - i for i, _ in read.odd), default=None))]
 
     def take_apart(self, line: bytes, into: Lines) -> None:
         """Add one line field by field, however it is wrapped or cut."""

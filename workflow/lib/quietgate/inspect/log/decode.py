@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import itemgetter, truediv
 from typing import Any
 
 from quietgate.inspect.log.accept_rate import AcceptRate
@@ -70,13 +70,13 @@ class Decode:
         rates = [math.nan if raw is None else float(raw) for raw in throughput]
         stamps, ranks = columns.stamps, columns.ranks
         if math.isfinite(sum(rates)):
-            self._plain["throughput"].add(rates)
+            self._plain["throughput"].add_numbers(rates)
         else:
             self._plain["throughput"].add(throughput)
             kept = [i for i, rate in enumerate(rates) if math.isfinite(rate)]
             rates, requests = [rates[i] for i in kept], [requests[i] for i in kept]
             stamps, ranks = [stamps[i] for i in kept], [ranks[i] for i in kept]
-        self._per_request.extend(v / r for v, r in zip(rates[:50], requests, strict=False))
+        self._per_request.extend(map(truediv, rates[:50], requests))
         if not ranks:
             return
         if ranks.count(ranks[0]) == len(ranks):
@@ -88,8 +88,9 @@ class Decode:
             lines_of[rank].append(i)
         for rank, chosen in lines_of.items():
             if (series := self._series_of(rank)) is not None:
-                pick = itemgetter(*chosen, 0)  # one more, since of a single one it makes no tuple
-                series.add(pick(stamps)[:-1], pick(rates)[:-1], pick(requests)[:-1])
+                # Of a single index it makes no sequence.
+                pick = itemgetter(*chosen) if len(chosen) > 1 else itemgetter(slice(chosen[0], chosen[0] + 1))
+                series.add(pick(stamps), pick(rates), pick(requests))
 
     def _series_of(self, rank: bytes) -> Throughput | None:
         """One series per data rank: its pipeline and tensor ranks repeat the same batch and are not added."""

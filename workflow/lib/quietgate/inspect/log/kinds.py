@@ -50,10 +50,16 @@ class Kind:
 
 @dataclass(frozen=True)
 class Found:
-    """Lines of one kind: the first's and the last's index in the block, how many, their values by name."""
+    """Lines of one kind in a block.
 
-    first: int
-    last: int
+    Attributes:
+        before, after: how many lines of the block stand before the first and after the last of them.
+        count: how many they are.
+        values: their values by name.
+    """
+
+    before: int
+    after: int
     count: int
     values: Mapping[str, list[bytes]]
 
@@ -62,8 +68,8 @@ class Unread:
     """The lines of a block that nobody has read yet."""
 
     def __init__(self, block: Block) -> None:
-        self.text = block.text
-        self._count = self._left = block.count
+        self.block, self.text = block, block.text
+        self._read = 0
 
     def take(self, kind: Kind) -> Found | None:
         """Read all lines of a kind, or none of them where they are few."""
@@ -74,37 +80,43 @@ class Unread:
             return None
         between = parts[::step]
         self.text = (b"\n" + _READ).join(between)
-        self._left -= count
+        self._read += count
         values = {name: parts[i::step] for i, name in enumerate(kind.names, 1)}
         values |= {name: [value] * count for name, value in kind.constants.items()}
-        first, last = between[0].count(b"\n"), self._count - between[-1].count(b"\n")
-        return Found(first, last, count, values)
+        return Found(between[0].count(b"\n"), between[-1].count(b"\n") - 1, count, values)
 
     def pull(self, marker: bytes) -> list[tuple[int, bytes]]:
         """Read all lines that contain `marker`: their indices and texts."""
-        if not self._left or marker not in self.text:
+        if marker not in self.text:
             return []
         lines = self.text[1:].split(b"\n")
         pulled = [(i, line) for i, line in enumerate(lines) if marker in line]
         for i, _ in pulled:
             lines[i] = _READ
         self.text = b"\n" + b"\n".join(lines)
-        self._left -= len(pulled)
+        self._read += len(pulled)
         return pulled
 
     def rest(self) -> list[tuple[int, bytes]]:
         """All lines that are left: their indices and texts."""
-        if not self._left:
+        if self._read == self.block.count:
             return []
         return [(i, line) for i, line in enumerate(self.text[1:-1].split(b"\n")) if line != _READ]
 
 
 @dataclass(frozen=True)
 class Read:
-    """The lines of one sort in a block: of kinds, by their first lines, and odd ones with their indices."""
+    """The lines of one sort in a block.
+
+    Attributes:
+        found: those of kinds, in order of their first lines.
+        odd: the others, and how many lines of the block stand before each.
+        lines: how many lines the block has.
+    """
 
     found: list[Found]
     odd: list[tuple[int, bytes]]
+    lines: int
 
 
 class Sort:
@@ -143,10 +155,11 @@ class Sort:
             if len(group) > _FEW and key not in self._known and (kind := self._new(key, group)) is not None:
                 alone = Unread(Block.of(line for _, line in group))
                 if (lines := alone.take(kind)) is not None:
-                    found.append(replace(lines, first=group[lines.first][0], last=group[lines.last][0]))
+                    first, last = group[lines.before][0], group[-1 - lines.after][0]
+                    found.append(replace(lines, before=first, after=unread.block.count - 1 - last))
                     group = [group[i] for i, _ in alone.rest()]
             odd += group
-        return Read(sorted(found, key=lambda lines: lines.first), odd)
+        return Read(sorted(found, key=lambda lines: lines.before), odd, unread.block.count)
 
     def _new(self, key: bytes, group: list[tuple[int, bytes]]) -> Kind | None:
         if len(self._known) >= _MOST_KINDS:
@@ -160,6 +173,7 @@ class Sort:
 
 def read(unread: Unread, sorts: Sequence[Sort]) -> list[Read]:
     """Read a block's lines of these sorts; the first sort that a line may belong to has it."""
-    # All known kinds first, since they leave little text to look through for markers.
+    # All known kinds first: they leave little text in which to look for markers, or to count line ends.
     found = [sort.known(unread) for sort in sorts]
+    unread.block.count = unread.text.count(b"\n") - 1
     return [sort.others(unread, known) for sort, known in zip(sorts, found, strict=True)]

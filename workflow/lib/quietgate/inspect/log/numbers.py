@@ -7,6 +7,7 @@ numbers once, at the end.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import repeat
@@ -15,6 +16,7 @@ from operator import truediv
 Raw = bytes | None
 
 _MOST_DISTINCT = 1 << 17  # beyond, values are kept in bins
+_MOST_WAITING = 1 << 16  # counted a block's few at a time, each would be looked up in memory gone cold
 _BIN = 0.0005  # relative width of a bin
 
 
@@ -22,14 +24,15 @@ class Numbers:
     """Mean, median, extremes of the finite values seen; nan and inf are counted apart."""
 
     def __init__(self) -> None:
-        self._raw: Counter[Raw | float] = Counter()
+        self._raw: Counter[Raw] = Counter()
+        self._waiting = array("d")  # numbers not counted yet
         self._counts: Counter[float] = Counter()
         self._bins: Counter[int] = Counter()  # by logarithm, once there are too many values to count each
         self._binned = False
         self._not_finite = 0
 
-    def add(self, column: Sequence[Raw] | Sequence[float]) -> None:
-        """Take values, as written or as numbers; None is a field that a line does not have."""
+    def add(self, column: Sequence[Raw]) -> None:
+        """Take values as written; None is a field that a line does not have."""
         if not column:
             return
         if self._binned:
@@ -41,31 +44,43 @@ class Numbers:
             if len(self._raw) > _MOST_DISTINCT:
                 self._settle()
 
+    def add_numbers(self, column: Sequence[float]) -> None:
+        """Take finite numbers, which need not come again soon."""
+        self._waiting.extend(column)
+        if len(self._waiting) > _MOST_WAITING:
+            self._settle()
+
     def add_times(self, raw: Raw, times: int) -> None:
         """Take one value several times."""
         self._raw[raw] += times
 
-    def _add_to_bins(self, values: list[float]) -> None:
+    def _add_to_bins(self, values: Sequence[float]) -> None:
         if values and math.isfinite(sum(values)) and min(values) > 0:
             self._bins.update(map(round, map(truediv, map(math.log, values), repeat(_BIN))))
         else:
-            self._raw.update(values)
-            self._settle()
+            self._count(Counter(values))
 
     def _settle(self) -> None:
-        """Turn what is counted as written into numbers."""
+        """Count what waits, and turn what is counted as written into numbers."""
+        waiting, self._waiting = self._waiting, array("d")
+        if self._binned:
+            self._add_to_bins(waiting)
+        else:
+            self._counts.update(waiting)
         raw, self._raw = self._raw, Counter()
-        counts: Counter[float] = Counter()
-        for written, times in raw.items():
-            if written is not None:
-                value = float(written)
-                if math.isfinite(value):
-                    counts[value] += times
-                else:
-                    self._not_finite += times
-        self._take(counts)
+        self._count({written: times for written, times in raw.items() if written is not None})
         if len(self._counts) > _MOST_DISTINCT and not self._binned:
             self._begin_bins()
+
+    def _count(self, values: Mapping[bytes, int] | Mapping[float, int]) -> None:
+        counts: Counter[float] = Counter()
+        for written, times in values.items():
+            value = float(written)
+            if math.isfinite(value):
+                counts[value] += times
+            else:
+                self._not_finite += times
+        self._take(counts)
 
     def _begin_bins(self) -> None:
         self._binned = True

@@ -83,8 +83,9 @@ class Server:
             self.decode.add(columns)
         for columns in prefilled:
             self.prefill.add(columns)
-        if (last := max(columns.last for columns in (*decoded, *prefilled))) >= 0:
-            self._last_alive = block.number(last)
+        alive = [c.after for c in (*decoded, *prefilled) if c.after is not None]
+        if alive:
+            self._last_alive = block.number(block.count - 1 - min(alive))
         self.statuses.update(statuses(answers))
         if rest := unread.rest():
             self._remarks(Remarks(block, rest))
