@@ -16,7 +16,7 @@ from operator import truediv
 Raw = bytes | None
 
 _MOST_DISTINCT = 1 << 17  # beyond, values are kept in bins
-_MOST_WAITING = 1 << 16  # counted a block's few at a time, each would be looked up in memory gone cold
+_MOST_WAITING = 1 << 18  # counted a block's few at a time, each would be looked up in memory gone cold
 _BIN = 0.0005  # relative width of a bin
 
 
