@@ -9,6 +9,7 @@ from snakemake.settings.types import ExecMode
 from quietgate.errors import BadInput
 from quietgate.files import sha256
 from quietgate.serve import lease
+from quietgate.steps.study import left_out
 from quietgate.gate import beforehand
 from quietgate.study import Study, command, resume, stages
 from quietgate.study.config import load
@@ -82,10 +83,24 @@ def load_study():
             )  # Snakemake takes the last of two equal keys; this refuses them.
         study = Study.from_config(dict(config), source)
         study.digests(study.reference)
-        study.history = resume.history_of(Path("results", study.name))
+        results = Path("results", study.name)
+        study.history = resume.history_of(results)
+        if study.config["only_measured"]:
+            leave_out(study, results)
         return study
     except BadInput as error:
         refuse(error)
+
+
+def leave_out(study, results):
+    """Wait no longer for launches that are not measured: the study is finished with what there is."""
+    study.left_out = resume.unmeasured(study, results)
+    if not study.launches:
+        raise BadInput(
+            f"only_measured: {results} has no launch with all its records: there is nothing to finish"
+        )
+    if study.left_out:
+        tell(f"only_measured: {left_out(study)}")
 
 
 def only_redraws():

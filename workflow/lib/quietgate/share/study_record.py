@@ -62,7 +62,7 @@ def _problem(study: Any, path: Path) -> str | None:
         return "cells: one is listed twice"
     if study["reference"] not in [c["id"] for c in study["cells"]]:
         return f"reference: {study['reference'][:60]!r} is not among the cells"
-    places = [(x["cell"], x["launch"]) for x in launches]
+    places = [(x["cell"], x["launch"]) for x in (*launches, *study.get("left_out", ()))]
     for cell_id, launch in places:
         if cell_id not in ids or not _LAUNCH.fullmatch(launch):
             return f"launches: {launch[:20]!r} of {cell_id[:60]!r} is no launch of a cell"

@@ -8,6 +8,7 @@ archive says besides is what its records say.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from quietgate.share.migrate import version_of, version_problem
 from quietgate.share.remake import ARCHIVE
 from quietgate.share.study_record import read_study
 from quietgate.study import Study
-from quietgate.study.epochs import Asked
+from quietgate.study.resume import launches_of
 
 # More lines than this help nobody.
 MAX_PROBLEMS = 200
@@ -136,7 +137,7 @@ def _grid(study: records.Record) -> Iterator[str]:
     """The cells that the config asks for are the cells that study.json lists, each launch of them too."""
     try:
         # Which cell is launched without timers is kept from a study's earlier epochs.
-        history = tuple(Asked(x["cell"], x["block"], x.get("epoch", 1)) for x in study["launches"])
+        history = tuple(itertools.chain(*launches_of(study)))
         asked = Study(study["config"], "study.json", history=history)
         cells = {c.id: c for c in asked.cells}
         mine_untimed = asked.about_untimed or {}
@@ -162,7 +163,7 @@ def _grid(study: records.Record) -> Iterator[str]:
             )
             break
     launches: dict[str, int] = dict.fromkeys((c["id"] for c in launched_cells(study)), 0)
-    for launch in study["launches"]:
+    for launch in (*study["launches"], *study.get("left_out", ())):
         launches[launch["cell"]] += 1
     wanted = study["config"].get("replicates")
     for cell_id, count in launches.items():

@@ -39,6 +39,10 @@ def study_record(study: Study) -> records.Record:
         "launches": [
             {"cell": x.cell.id, "launch": x.id, "block": x.block, "epoch": x.epoch} for x in study.launches
         ],
+        "left_out": [
+            {"cell": a.cell, "launch": f"l{a.block}", "block": a.block, "epoch": a.epoch}
+            for a in study.left_out
+        ],
         "axes": list(study.config["grid"]["axes"]),
         "reference": study.reference.id,
         "seed": study.config["seed"],
@@ -48,7 +52,14 @@ def study_record(study: Study) -> records.Record:
         "driver": provenance.driver(),
         "versions": provenance.versions(),
         "git": provenance.git(study.basedir),
+        "warnings": [left_out(study)] if study.left_out else [],
     }
+
+
+def left_out(study: Study) -> str:
+    """Which launches were not waited for, as a sentence."""
+    names = ", ".join(f"{a.cell} l{a.block}" for a in study.left_out)
+    return f"{len(study.left_out)} of {len(study.asked_for)} launches were not measured and are left out: {names}"
 
 
 def untimed(study: Study) -> records.Record | None:

@@ -93,10 +93,26 @@ def history_of(results: Path) -> tuple[Asked, ...]:
     launch keeps its place.
     """
     old = read_json(results / "study.json")
-    listed = old.get("launches", []) if isinstance(old, dict) else []
-    asked = tuple(Asked(x["cell"], x["block"], x.get("epoch", 1)) for x in listed)
-    finished = all((results / "cells" / a.cell / f"l{a.block}" / "exit.json").exists() for a in asked)
+    listed, left_out = launches_of(old) if isinstance(old, dict) else ((), ())
+    finished = all((results / "cells" / a.cell / f"l{a.block}" / "exit.json").exists() for a in listed)
+    asked = (*listed, *left_out)
     return asked if finished or any(a.epoch > 1 for a in asked) else ()
+
+
+def launches_of(study_record: dict[str, Any]) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
+    """The launches that a study.json lists, and those that it says were left out."""
+    listed, left_out = (
+        tuple(Asked(x["cell"], x["block"], x.get("epoch", 1)) for x in study_record.get(name) or ())
+        for name in ("launches", "left_out")
+    )
+    return listed, left_out
+
+
+def unmeasured(study: Study, results: Path) -> tuple[Asked, ...]:
+    """The launches of which something that takes a server is missing: what `only_measured` leaves out."""
+    return tuple(
+        Asked(x.cell.id, x.block, x.epoch) for x in study.asked_for if not measured(study, results, x)
+    )
 
 
 CHANGED = "made under another configuration or version"
@@ -204,8 +220,10 @@ def _listed(record: dict[str, Any]) -> dict[str, str]:
 
 
 def study_digest(study: Study) -> str:
-    """What study.json depends on: the whole resolved config and the digests of its cells."""
-    return digest(study.config, {c.id: study.digests(c) for c in study.launched})
+    """What study.json depends on: the whole resolved config, the digests of its cells, what is left out."""
+    cells = {c.id: study.digests(c) for c in study.launched}
+    left_out = [[a.cell, a.block] for a in study.left_out]
+    return digest(study.config, cells, *([left_out] if left_out else []))
 
 
 def _what_changed(before: dict[str, Any], now: dict[str, Any]) -> str | None:

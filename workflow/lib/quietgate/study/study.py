@@ -77,6 +77,7 @@ class Study:
         config: the config with every default filled in.
         source: the file(s) it came from, for messages.
         history: the launches that a finished study of this name had asked for (see `epochs`).
+        left_out: launches that are not waited for (see `resume.unmeasured`).
     """
 
     def __init__(
@@ -85,11 +86,13 @@ class Study:
         source: str = "config",
         basedir: str = BASEDIR,
         history: tuple[Asked, ...] = (),
+        left_out: tuple[Asked, ...] = (),
     ):
         self.config = config
         self.source = source
         self.basedir = basedir
         self.history = history
+        self.left_out = left_out
         self._digests: dict[str, dict[str, str]] = {}
         if len({c.id for c in self.cells}) < len(self.cells):
             raise BadConfig([f"{source}: grid: two cells have the same folder name; change a value"])
@@ -110,8 +113,10 @@ class Study:
         frozen = read_json(path)
         if frozen is None:
             raise BadConfig([f"{path}: missing; run snakemake, not the step by itself"])
-        history = tuple(Asked(*asked) for asked in frozen["history"])
-        return cls(frozen["config"], frozen["source"], frozen["basedir"], history)
+        history, left_out = (
+            tuple(Asked(*asked) for asked in frozen[name]) for name in ("history", "left_out")
+        )
+        return cls(frozen["config"], frozen["source"], frozen["basedir"], history, left_out)
 
     def freeze(self, path: Path) -> None:
         """Write the resolved config for the jobs of this run; untouched when nothing changed."""
@@ -120,6 +125,7 @@ class Study:
             "source": self.source,
             "basedir": self.basedir,
             "history": [[a.cell, a.block, a.epoch] for a in self.history],
+            "left_out": [[a.cell, a.block, a.epoch] for a in self.left_out],
         }
         if read_json(path) != frozen:
             write_json(path, frozen)
@@ -201,8 +207,16 @@ class Study:
         """The launched cell of that id; StopIteration if there is none."""
         return next(c for c in self.launched if c.id == cell_id)
 
-    @cached_property
+    @property
     def launches(self) -> tuple[Launch, ...]:
+        """Every launch that counts, in run order: all that are asked for but those left out."""
+        if not self.left_out:
+            return self.asked_for
+        out = {(a.cell, a.block) for a in self.left_out}
+        return tuple(x for x in self.asked_for if (x.cell.id, x.block) not in out)
+
+    @cached_property
+    def asked_for(self) -> tuple[Launch, ...]:
         """Every launch in run order: randomised complete blocks, one launch of every cell per block."""
         by_id = {c.id: c for c in self.launched}
         beside = {} if self.untimed is None else {self.untimed.id: self.untimed.twin.id}
