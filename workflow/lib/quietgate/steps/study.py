@@ -59,7 +59,8 @@ def study_record(study: Study) -> records.Record:
 def left_out(study: Study) -> str:
     """Which launches were not waited for, as a sentence."""
     names = ", ".join(f"{a.cell} l{a.block}" for a in study.left_out)
-    return f"{len(study.left_out)} of {len(study.asked_for)} launches were not measured and are left out: {names}"
+    count = f"{len(study.left_out)} of {len(study.asked_for)} launches"
+    return f"{count} were not measured and are left out: {names}"
 
 
 def untimed(study: Study) -> records.Record | None:
