@@ -14,7 +14,7 @@ from quietgate import gate
 from quietgate.gate.bypass import by_arguments, decode_bytes, reason
 from quietgate.gate.choices import compare_profiles, profile_verdict, sentences
 from quietgate.gate.plan import GatePlan
-from quietgate.gate.testimony import conclude, equal, judge
+from quietgate.gate.testimony import conclude, equal, judge, still_used
 
 WANTED = {"NCCL_PROTO": "LL", "NCCL_MAX_NCHANNELS": "16"}
 GOOD = {"NCCL_PROTO": "LL", "NCCL_MAX_NCHANNELS": "16", "NCCL_CUMEM_ENABLE": "0"}
@@ -68,6 +68,27 @@ def test_profiles_that_are_not_exercised() -> None:
     assert conclude(good, "done by FlashInfer", SAID) == ("not_exercised", "done by FlashInfer")
     assert conclude(good, None, {"init_complete_count": 0})[0] == "not_exercised"
     assert conclude(judge({}, frozenset(), {"r0": GOOD}), None, SAID)[0] == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "transports", "verdict"),
+    [
+        ({"NCCL_P2P_DISABLE": "1"}, {"P2P/IPC": 32}, "not_exercised"),
+        ({"NCCL_P2P_DISABLE": "1"}, {"SHM/direct/direct": 32}, "confirmed"),
+        ({"NCCL_P2P_DISABLE": "0"}, {"P2P/IPC": 32}, "confirmed"),
+        ({"NCCL_SHM_DISABLE": "1"}, {"NET/Socket/0": 2, "SHM/direct/direct": 2}, "not_exercised"),
+        ({"NCCL_P2P_LEVEL": "SYS"}, {"P2P/IPC": 32}, "confirmed"),
+    ],
+)
+def test_a_transport_that_is_switched_off_and_used_all_the_same(
+    wanted: dict[str, str], transports: dict[str, int], verdict: str
+) -> None:
+    """Two ranks of one GPU talk over P2P whatever NCCL_P2P_DISABLE says (NCCL 2.30.7)."""
+    found = judge(wanted, frozenset(), {"r0": wanted, "r1": wanted})
+    still_used(found, transports)
+    said, why = conclude(found, None, SAID)
+    assert said == verdict
+    assert verdict == "confirmed" or "32 times" in why or "2 times" in why
 
 
 @pytest.mark.parametrize(

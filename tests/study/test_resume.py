@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from quietgate.steps.study import study_record
 from quietgate.study import Study
 from quietgate.study.plan import lines
-from quietgate.study.resume import plan_redo, set_aside
+from quietgate.study.resume import CHANGED, history_of, launches_of, plan_redo, set_aside, unmeasured
 from quietgate.study.stages import BENCHMARK, EXTRACT, chain, figures_digest, launch_folder, stage_digest
 
 
@@ -182,3 +183,38 @@ def test_records_of_one_launch_are_of_the_server_life_that_was_measured(done, tm
         "of a benchmark that failed none was measured"
     )
     assert stage is None or "another server life" in redo[0].why
+
+
+def test_a_stale_record_says_whether_the_code_or_the_config_changed(done, base, tmp_path):
+    """A key that the record does not depend on is not what made it stale."""
+    (tmp_path / "study.json").write_text(json.dumps({"config": Study.from_config(base).config}))
+    profile = launch_folder(tmp_path, done.launches[0]) / EXTRACT.record
+    profile.write_text(json.dumps(json.loads(profile.read_text()) | {"digest": "of older readers"}))
+    base["title"] = "another"
+    [redo] = [r for r in plan_redo(Study.from_config(base), tmp_path) if r.launch]
+    assert redo.why == CHANGED
+    base["capture"] = {"cycles": 7}
+    redo = [r for r in plan_redo(Study.from_config(base), tmp_path) if r.launch]
+    assert {r.stage for r in redo} == {"capture"}
+    assert all("capture.cycles" in r.why for r in redo)
+
+
+def test_launches_that_are_not_measured_can_be_left_out_and_come_back(done, base, tmp_path):
+    gone, stale, failed = done.launches[1], done.launches[2], done.launches[3]
+    (launch_folder(tmp_path, gone) / "exit.json").unlink()
+    gate = launch_folder(tmp_path, stale) / "gate.json"
+    gate.write_text(json.dumps(json.loads(gate.read_text()) | {"digest": "of another server"}))
+    finish(done, tmp_path, failed, status="failed", upto="benchmark")
+    some = Study.from_config(base)
+    some.left_out = unmeasured(some, tmp_path)
+    assert {(a.cell, a.block) for a in some.left_out} == {(x.cell.id, x.block) for x in (gone, stale)}
+    assert [x for x in done.launches if x not in some.launches] == [gone, stale]
+    assert plan_redo(some, tmp_path, retry_failed=False) == []
+    record = study_record(some)
+    assert record["warnings"][0].startswith("2 of ")
+    (tmp_path / "study.json").write_text(json.dumps(record))
+    assert [len(x) for x in launches_of(record)] == [len(done.launches) - 2, 2]
+    # The study was finished without them; they are no later addition to it.
+    again = Study.from_config(base)
+    again.history = history_of(tmp_path)
+    assert again.launches == done.launches

@@ -85,7 +85,10 @@ def load_study():
         study.digests(study.reference)
         results = Path("results", study.name)
         study.history = resume.history_of(results)
-        if study.config["only_measured"]:
+        # What was finished without some launches is shown without them too.
+        if study.config["only_measured"] or (
+            only_redraws() and resume.was_left_out(results)
+        ):
             leave_out(study, results)
         return study
     except BadInput as error:
@@ -100,7 +103,7 @@ def leave_out(study, results):
             f"only_measured: {results} has no launch with all its records: there is nothing to finish"
         )
     if study.left_out:
-        tell(f"only_measured: {left_out(study)}")
+        tell(left_out(study))
 
 
 def only_redraws():
@@ -156,7 +159,10 @@ def take_over(study, results):
 def to_redo(study, results):
     """What is here that a run of these targets would set aside and make again."""
     redraws = only_redraws()
-    redo = resume.plan_redo(study, results, retry_failed=False if redraws else None)
+    keeps_failed = redraws or study.config["only_measured"]
+    redo = resume.plan_redo(
+        study, results, retry_failed=False if keeps_failed else None
+    )
     if redraws:
         redo = [r for r in redo if r.launch is None or r.stage == stages.EXTRACT.name]
     return redo

@@ -139,13 +139,18 @@ def _places(frame: pd.DataFrame, study: Mapping[str, Any]) -> dict[tuple[str, st
     return places
 
 
-def cell_facts(cells: pd.DataFrame, axes: tuple[str, ...]) -> pd.DataFrame:
+def cell_facts(cells: pd.DataFrame, axes: tuple[str, ...], study: Mapping[str, Any]) -> pd.DataFrame:
     """One row per cell (index: its id): steps, nccl, the other axes, and the verdict on its profile.
 
     The verdict is the weakest one of the cell's passed launches: a profile that failed to reach the
-    ranks once is not proved. An absent verdict is "unknown".
+    ranks once is not proved. An absent verdict is "unknown". Cells of the study that have no row, since
+    none of their launches was waited for, come last.
     """
     first = cells.drop_duplicates("cell").set_index("cell")
+    listed = [{"cell": c["id"], "steps": c["steps"], "nccl": c["nccl"], **c["axes"]} for c in study["cells"]]
+    absent = [c for c in listed if c["cell"] not in first.index]
+    if absent:
+        first = pd.concat([first, pd.DataFrame(absent).set_index("cell")])
     facts = first[["steps", "nccl", *axes]].copy()
     facts["steps"] = facts["steps"].astype(int)
     passed = cells[cells["status"] == "passed"]

@@ -16,6 +16,7 @@ from quietgate.analyse.source_comparisons import comparisons
 from quietgate.analyse.time_sources import NO_SPECULATION, QUANTITIES, STAGES, Source, tokens_per_cycle
 from quietgate.errors import BadInput
 from quietgate.files import read_json
+from quietgate.gate.evidence import of_stage
 from quietgate.inspect.trace import ranks
 
 ORDER = ("device_timer", "cycle_timer", "trace", "requests")
@@ -86,14 +87,9 @@ def _read_traces(folder: Path) -> tuple[dict[str, Any] | None, str | None]:
 
 def _sglang_version(folder: Path) -> str | None:
     """The server's own version, as the gate or the launch recorded it."""
-    gate = read_json(folder / "gate.json") or {}
-    for stage in gate.get("stages") or []:
-        evidence = stage.get("evidence")
-        for name in ("sglang_version", "version"):
-            if isinstance(evidence, dict) and isinstance(evidence.get(name), str):
-                return str(evidence[name])
-    versions = (read_json(folder / "launch.json") or {}).get("versions") or {}
-    version = versions.get("sglang")
+    version = (of_stage(read_json(folder / "gate.json") or {}, "arguments") or {}).get("version")
+    if version is None:
+        version = ((read_json(folder / "launch.json") or {}).get("versions") or {}).get("sglang")
     return version if isinstance(version, str) else None
 
 

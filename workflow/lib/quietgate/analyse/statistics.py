@@ -181,7 +181,7 @@ class _Asked:
         self.cells, self.study = cells, study
         self.reference = str(study["reference"])
         self.axes = tuple(str(a) for a in study.get("axes", ()) if str(a) in cells.columns)
-        self.facts = cell_facts(cells, self.axes)
+        self.facts = cell_facts(cells, self.axes, study)
         if self.reference not in self.facts.index:
             raise BadInput(f"tables/cells.csv: has no row of the reference cell {self.reference}")
 

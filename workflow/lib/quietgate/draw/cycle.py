@@ -14,7 +14,7 @@ from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.lines import legend
 from quietgate.draw.style import COLUMN_IN, PAGE_IN, STAGES, categories, figure
-from quietgate.draw.values import failure_of, panels
+from quietgate.draw.values import failure_of, gone, panels
 
 SOURCES = {
     "device_timer": "SGLang's stage timer",
@@ -67,7 +67,7 @@ def cycle_stages(material: Material) -> Drawn:
         for i, row in bars[bars["status"] == "failed"].iterrows():
             axis.plot(i, 0.035, "kx", ms=5, mew=1.3, transform=axis.get_xaxis_transform(), zorder=5)
             # Beside its mark, from the foot of the panel up: a long class takes a second line.
-            words = textwrap.fill(f"failed: {row['failure_class'].replace('_', ' ')}", 24)
+            words = textwrap.fill(gone(row["failure_class"]), 24)
             axis.text(
                 i, 0.08, words, rotation=90, ha="center", va="bottom", fontsize=7,
                 transform=axis.get_xaxis_transform(),

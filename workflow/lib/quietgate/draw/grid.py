@@ -20,7 +20,7 @@ from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
 from quietgate.draw.lines import beside, legend, page
 from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure, whole_numbers
-from quietgate.draw.values import failure_of, over_grid, panels, per_launch
+from quietgate.draw.values import failure_of, gone, over_grid, panels, per_launch
 
 METRIC = "decode_tokens_per_s"
 
@@ -166,8 +166,8 @@ def interaction(material: Material) -> Drawn:
         )
         for n in others
     ]  # fmt: skip
-    for (kind, gone), _ in groups(means.dropna(subset=["failed_cell"]), "failure_class", "failed_cell"):
-        words = f"failed: {str(kind).replace('_', ' ')} ({gone})"
+    for (kind, cell), _ in groups(means.dropna(subset=["failed_cell"]), "failure_class", "failed_cell"):
+        words = f"{gone(kind)} ({cell})"
         handles.append(Line2D([], [], ls="", marker="x", color="black", mew=1.3, label=words))
     legend(made, handles)
     noise = material.nothing_exercised

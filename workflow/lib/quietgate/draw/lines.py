@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 from quietgate.draw.drawn import Material
 from quietgate.draw.frames import each, groups
 from quietgate.draw.style import COLUMN_IN, PAGE_IN, Look, figure
-from quietgate.draw.values import panels
+from quietgate.draw.values import gone, panels
 
 _DODGE = 0.14
 # Launches stand beside their cell's marker (in points), or it would hide them.
@@ -93,7 +93,7 @@ def failure_handles(frame: pd.DataFrame) -> list[Line2D]:
             steps = sorted(rows["steps"].unique())
             where = f"{', '.join(str(s) for s in steps)} steps" if len(steps) < 4 else f"{len(steps)} cells"
             where = "1 step" if steps == [1] else where
-            label = f"failed: {str(kind).replace('_', ' ')} ({nccl}, {where})"
+            label = f"{gone(kind)} ({nccl}, {where})"
             handles.append(Line2D([], [], ls="", marker=glyph, color="black", mew=1.3, label=label))
     return handles
 

@@ -11,6 +11,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from quietgate.analyse.claims import axis_words
+from quietgate.draw.values import gone
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -40,4 +41,11 @@ def _pretty(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False)
 
 
-FILTERS = {"number": number, "words": _words, "json": _pretty, "prose": _prose, "axis": axis_words}
+FILTERS = {
+    "number": number,
+    "words": _words,
+    "gone": gone,
+    "json": _pretty,
+    "prose": _prose,
+    "axis": axis_words,
+}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from quietgate.analyse.claims import axis_words
+from quietgate.analyse.launch_records import MISSING
 from quietgate.analyse.launches import launch_values
 from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.frames import each
@@ -97,7 +98,13 @@ def _estimates(
 def failure_of(material: Material, cell: str) -> str:
     """The most common failure class of a cell's launches."""
     classes = material.cells.loc[material.cells["cell"] == cell, "failure_class"].dropna()
-    return str(classes.mode().iloc[0]) if len(classes) else "missing"
+    return str(classes.mode().iloc[0]) if len(classes) else MISSING
+
+
+def gone(failure_class: str) -> str:
+    """What is said of a cell without a value."""
+    words = str(failure_class).replace("_", " ")
+    return "not measured" if words == MISSING else f"failed: {words}"
 
 
 def panels(material: Material, frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quietgate.analyse.launch_records import LaunchRecords
+from quietgate.gate.evidence import of_stage
 
 
 def problems(launches: Sequence[LaunchRecords]) -> Iterator[str]:
@@ -40,13 +41,8 @@ def facts(found: LaunchRecords) -> dict[str, str]:
 
 def server_facts(gate: Mapping[str, Any]) -> dict[str, str]:
     """SGLang's and NCCL's own versions, as the gate saw them."""
-    out = {}
-    for stage in gate.get("stages") or []:
-        evidence = stage.get("evidence")
-        if not isinstance(evidence, dict):
-            continue
-        if stage["name"] == "arguments" and isinstance(evidence.get("version"), str):
-            out["SGLang"] = evidence["version"]
-        if stage["name"] == "nccl" and isinstance(evidence.get("library"), str):
-            out["NCCL"] = evidence["library"]
-    return out
+    said = {
+        "SGLang": (of_stage(gate, "arguments") or {}).get("version"),
+        "NCCL": ", ".join((of_stage(gate, "nccl") or {}).get("versions") or ()),
+    }
+    return {what: str(version) for what, version in said.items() if version}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quietgate.errors import BadInput
 from quietgate.files import digest, read_json, sha256
 from quietgate.study.epochs import Asked
 from quietgate.study.stages import (
@@ -61,7 +62,7 @@ def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> 
         found = _first_bad(study, results, launch, retry)
         if found:
             stage, why = found
-            if why == CHANGED and before:
+            if why == CHANGED and before and not _by_code(study, before, results, launch, stage):
                 why = _what_changed(before, study.config) or why
             files = tuple(_downstream(study, results, launch, stage))
             redo.append(Redo(launch, stage.name, why, files))
@@ -108,10 +109,19 @@ def launches_of(study_record: dict[str, Any]) -> tuple[tuple[Asked, ...], tuple[
     return listed, left_out
 
 
+def was_left_out(results: Path) -> bool:
+    """Whether the study in this folder was last finished without some of its launches."""
+    old = read_json(results / "study.json")
+    return bool(isinstance(old, dict) and launches_of(old)[1])
+
+
 def unmeasured(study: Study, results: Path) -> tuple[Asked, ...]:
-    """The launches of which something that takes a server is missing: what `only_measured` leaves out."""
+    """The launches that would take a server to finish: what `only_measured` leaves out. Failed ones stay."""
+    stale = {x.launch for x in plan_redo(study, results, retry_failed=False) if takes_server([x])}
     return tuple(
-        Asked(x.cell.id, x.block, x.epoch) for x in study.asked_for if not measured(study, results, x)
+        Asked(x.cell.id, x.block, x.epoch)
+        for x in study.asked_for
+        if x in stale or not measured(study, results, x)
     )
 
 
@@ -224,6 +234,16 @@ def study_digest(study: Study) -> str:
     cells = {c.id: study.digests(c) for c in study.launched}
     left_out = [[a.cell, a.block] for a in study.left_out]
     return digest(study.config, cells, *([left_out] if left_out else []))
+
+
+def _by_code(study: Study, before: dict[str, Any], results: Path, launch: Launch, stage: Stage) -> bool:
+    """Whether a record is stale by the code's version alone: its config asks for the same."""
+    record = read_json(launch_folder(results, launch) / stage.record)
+    try:
+        then = stage_digest(Study(before, basedir=study.basedir), launch.cell, stage)
+    except (BadInput, KeyError, TypeError, ValueError, AttributeError):  # a config of an older schema
+        return False
+    return then != record["digest"] and then == stage_digest(study, launch.cell, stage)
 
 
 def _what_changed(before: dict[str, Any], now: dict[str, Any]) -> str | None:
