@@ -14,7 +14,8 @@ from quietgate import gate
 from quietgate.gate.bypass import by_arguments, decode_bytes, reason
 from quietgate.gate.choices import compare_profiles, profile_verdict, sentences
 from quietgate.gate.plan import GatePlan
-from quietgate.gate.testimony import conclude, equal, judge, still_used
+from quietgate.gate.switched_off import still_used
+from quietgate.gate.testimony import conclude, equal, judge
 
 WANTED = {"NCCL_PROTO": "LL", "NCCL_MAX_NCHANNELS": "16"}
 GOOD = {"NCCL_PROTO": "LL", "NCCL_MAX_NCHANNELS": "16", "NCCL_CUMEM_ENABLE": "0"}
@@ -89,6 +90,12 @@ def test_a_transport_that_is_switched_off_and_used_all_the_same(
     said, why = conclude(found, None, SAID)
     assert said == verdict
     assert verdict == "confirmed" or "32 times" in why or "2 times" in why
+    evidence = {
+        "profile_verdict": "confirmed", "variables": judge(wanted, frozenset(), {"r0": wanted}),
+        "transports": transports,
+    }  # fmt: skip
+    older = {"stages": [{"name": "nccl", "evidence": evidence}]}
+    assert profile_verdict(older) == verdict
 
 
 @pytest.mark.parametrize(

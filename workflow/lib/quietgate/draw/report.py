@@ -49,6 +49,7 @@ def write(
     page = environment.get_template(TEMPLATE).render(
         study=study,
         title=study["config"].get("title") or study["study"],
+        left_out=len(study.get("left_out", ())),
         answer=answer(material, statistics),
         profiles=rows.profiles(material),
         published=figures.get("published", []),

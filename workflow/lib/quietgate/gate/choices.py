@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from quietgate.gate import switched_off
 from quietgate.gate.evidence import of_stage
 from quietgate.inspect import nccl
 
@@ -37,7 +38,7 @@ def compare_profiles(
     by_id = {c["id"]: c for c in cells}
     found: dict[str, Mapping[str, Any]] = {}
     for record in records:
-        evidence = of_stage(record, "nccl")
+        evidence = _evidence(record)
         if evidence is not None and record["cell"] in by_id:
             found.setdefault(record["cell"], evidence)
     groups: dict[str, list[Cell]] = {}
@@ -66,9 +67,20 @@ def sentences(records: Iterable[Record], cells: Iterable[Cell], streams: Sequenc
 
 
 def profile_verdict(record: Record) -> str | None:
-    """confirmed, contradicted or not_exercised, as a gate record has it; None where it was not read."""
-    evidence = of_stage(record, "nccl")
+    """confirmed, contradicted or not_exercised, of a gate record; None where NCCL was not read."""
+    evidence = _evidence(record)
     return None if evidence is None else evidence.get("profile_verdict")
+
+
+def _evidence(record: Record) -> Mapping[str, Any] | None:
+    """What the gate found of NCCL; a record may be older than `switched_off`, so that is judged again."""
+    evidence = of_stage(record, "nccl")
+    if evidence is None or evidence.get("profile_verdict") != "confirmed":
+        return evidence
+    variables = [dict(v) for v in evidence.get("variables") or ()]
+    switched_off.still_used(variables, evidence.get("transports") or {})
+    why = switched_off.idle(variables)
+    return {**evidence, "profile_verdict": "not_exercised", "why": why} if why else evidence
 
 
 def _compare(

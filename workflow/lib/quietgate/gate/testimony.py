@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate.errors import BadInput
-from quietgate.gate import bypass
+from quietgate.gate import bypass, switched_off
 from quietgate.gate.ranks import SGLANG_ADDS
 from quietgate.gate.stage import Evidence, NotApplicable, Proof, StageFailed, Subject
 from quietgate.inspect import nccl
@@ -51,7 +51,7 @@ def prove(subject: Subject) -> Proof:
     logged = {f["file"]: f["set_by_environment"] for f in said["files"]}
     variables = judge(wanted, unset, logged, _added(subject))
     _disagreements(variables, said["conflicting_values"])
-    still_used(variables, said["transports"])
+    switched_off.still_used(variables, said["transports"])
     evidence: Evidence = {
         "profile": plan.profile,
         "variables": variables,
@@ -153,26 +153,6 @@ def _disagreements(variables: list[Evidence], conflicts: Mapping[str, list[str]]
             )
 
 
-# A transport switched off, and what NCCL's log calls its connections.
-_SWITCHES = {"NCCL_P2P_DISABLE": "P2P", "NCCL_SHM_DISABLE": "SHM"}
-
-
-def still_used(variables: list[Evidence], transports: Mapping[str, int]) -> None:
-    """A transport that is switched off and used all the same: the setting was read and does nothing here.
-
-    NCCL takes P2P between ranks of the same GPU whatever NCCL_P2P_DISABLE says (ncclTopoCheckP2p in
-    src/graph/paths.cc: it lowers the allowed distance to that of one GPU; seen with 2.30.7).
-    """
-    for one in variables:
-        kind = _SWITCHES.get(one["name"])
-        off = one["verdict"] == "confirmed" and one["asked"] and read_integer(one["asked"])[0]
-        used = [f"{how} {n} times" for how, n in transports.items() if how.split("/")[0] == kind]
-        if off and used:
-            one.update(
-                verdict="no_effect", why=f"NCCL read {one['asked']} and connected by {', '.join(used)}"
-            )
-
-
 def equal(name: str, asked: str, logged: str) -> bool:
     """Whether NCCL logged the value that was asked for; it prints numbers in decimal."""
     if name in TEXT:
@@ -190,9 +170,8 @@ def conclude(variables: list[Evidence], bypassed: str | None, said: Mapping[str,
         return "not_exercised", "no NCCL communicator was completed"
     if bypassed:
         return "not_exercised", bypassed
-    idle = [v for v in variables if v["verdict"] == "no_effect"]
-    if idle:
-        return "not_exercised", f"{idle[0]['name']}: {idle[0]['why']}"
+    if idle := switched_off.idle(variables):
+        return "not_exercised", idle
     given = [v for v in variables if v["asked"] is not None]
     if given and len(by["never_read"]) == len(given):
         names = ", ".join(v["name"] for v in given)
