@@ -17,8 +17,10 @@ from quietgate.share import archive, strict
 STUDY = ("study.json", b"{}")
 
 
-def zipped(path: Path, *entries: tuple[str | zipfile.ZipInfo, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+def zipped(
+    path: Path, *entries: tuple[str | zipfile.ZipInfo, bytes], method: int = zipfile.ZIP_DEFLATED
+) -> Path:
+    with zipfile.ZipFile(path, "w", method) as out:
         for name, data in entries:
             out.writestr(name, data)
     return path
@@ -59,6 +61,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
         "a link or a device",
     ),
     "bomb": (lambda p: zipped(p, STUDY, ("big.json", b"0" * 20_000_000)), "grows more than"),
+    "tight bomb": (
+        lambda p: zipped(p, STUDY, ("big.json", b"0" * 20_000_000), method=zipfile.ZIP_LZMA),
+        "grows more than",
+    ),
     "wrong type": (lambda p: zipped(p, STUDY, ("run.sh", b"rm -rf /")), "a type of file"),
     "no extension": (lambda p: zipped(p, STUDY, ("Makefile", b"x")), "a type of file"),
     "script in a name": (lambda p: zipped(p, STUDY, ("<script>x<.json", b"x")), "an odd name"),

@@ -48,6 +48,23 @@ def test_holds_what_a_reviewer_needs(shared: tuple[Path, list[str]]) -> None:
     assert "`/home/user1`" in page
 
 
+def test_a_tight_archive_holds_the_same_in_less(study: Path, tmp_path: Path) -> None:
+    plain = bundle.bundle(study, tmp_path / "plain", lambda line: None)
+    tight = bundle.bundle(study, tmp_path / "tight", lambda line: None, tight=True)
+    assert tight.stat().st_size < plain.stat().st_size
+    with opened(plain) as a, opened(tight) as b:
+        assert verify.check(b).problems == []
+        here, there = (
+            {p.relative_to(r): p.read_bytes() for p in r.rglob("*") if p.is_file()} for r in (a, b)
+        )
+    assert here == there
+    cut = tight.read_bytes()
+    spoilt = tmp_path / "spoilt.zip"
+    spoilt.write_bytes(cut[:2000] + bytes(600) + cut[2600:])
+    with pytest.raises(BadInput, match="not a whole zip file"), opened(spoilt):
+        pass
+
+
 def test_small_leaves_out_traces_and_logs_and_says_so(study: Path, tmp_path: Path) -> None:
     mine = studies.copy(study, tmp_path)
     launch = mine / "cells/steps-2_nccl-tuned/l1"

@@ -65,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--into", type=Path, default=Path("results"), help="folder for the zip")
     where.add_argument("--as-folder", type=Path, help="a new folder with the archive's contents instead")
     share.add_argument("--small", action="store_true", help="leave out traces and logs")
+    share.add_argument(
+        "--tight", action="store_true", help="LZMA: a third smaller, for 7-Zip or bsdtar, not unzip"
+    )
     share.set_defaults(run=_share)
 
     migrate = commands.add_parser("migrate", help="bring records of an earlier schema to the one of now")
@@ -138,7 +141,7 @@ def _share(args: argparse.Namespace) -> int:
             stage(root, args.as_folder, print, args.small)
             print(args.as_folder)
         else:
-            print(bundle(root, args.into, print, args.small))
+            print(bundle(root, args.into, print, args.small, args.tight))
     return 0
 
 

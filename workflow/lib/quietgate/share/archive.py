@@ -7,9 +7,11 @@ is read where it lies. Whatever is odd is refused with one line.
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 import re
 import stat
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -152,7 +154,10 @@ def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as e:
+    except (
+        zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
+        EOFError, NotImplementedError, RuntimeError, ValueError,
+    ) as e:  # fmt: skip
         raise BadInput(f"{shown(path)}: not a whole zip file ({shown(e)}); fetch it again") from None
     except OSError as e:
         raise BadInput(f"{shown(path)}: {e.strerror or e}") from None
@@ -209,7 +214,7 @@ def _odd(entry: zipfile.ZipInfo) -> str | None:
         return "a link or a device"
     if entry.flag_bits & 0x1:
         return "encrypted"
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
         return "compressed in a way that results are not"
     if entry.is_dir():
         return None
