@@ -49,6 +49,8 @@ def test_a_study_whose_machine_is_gone_is_finished_with_what_was_measured(run):
     options = ("--configfile", "study.yaml")
     assert run(*others, *options, log="begun", target=first) == 0, run.text("begun")[-3000:]
     python.unlink()
+    assert run(log="early", target="share") == 2, "it would start the servers that are missing"
+    assert f"server.python: no program {python} here" in run.text("early")
 
     done = ("--config", "only_measured=True", *options)
     assert run(*done, log="closed") == 0, run.text("closed")[-3000:]

@@ -2,13 +2,22 @@
 
 import hashlib
 import json
+import shutil
 
 import pytest
 
 from quietgate.steps.study import study_record
 from quietgate.study import Study
 from quietgate.study.plan import lines
-from quietgate.study.resume import CHANGED, history_of, launches_of, plan_redo, set_aside, unmeasured
+from quietgate.study.resume import (
+    CHANGED,
+    history_of,
+    launches_of,
+    plan_redo,
+    set_aside,
+    takes_server,
+    unmeasured,
+)
 from quietgate.study.stages import BENCHMARK, EXTRACT, chain, figures_digest, launch_folder, stage_digest
 
 
@@ -218,3 +227,46 @@ def test_launches_that_are_not_measured_can_be_left_out_and_come_back(done, base
     again = Study.from_config(base)
     again.history = history_of(tmp_path)
     assert again.launches == done.launches
+
+
+def test_a_record_without_a_digest_is_redone(done, base, tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps({"config": done.config}))
+    (launch_folder(tmp_path, done.launches[0]) / "gate.json").write_text("{}")
+    [redo] = [r for r in plan_redo(done, tmp_path) if r.launch]
+    assert (redo.stage, redo.why) == ("gate", CHANGED)
+
+
+def test_a_stage_that_is_switched_off_takes_no_server(done, base, tmp_path):
+    base["capture"] = {"enabled": False}
+    without = Study.from_config(base)
+    redo = plan_redo(without, tmp_path)
+    assert {r.stage for r in redo} == {"capture", "extract"}
+    assert not takes_server(redo)
+    assert unmeasured(without, tmp_path) == ()
+
+
+def test_only_measured_is_no_part_of_what_the_study_is(base):
+    """Whoever repeats a study from the config in its records means to measure it."""
+    base["only_measured"] = True
+    closed = Study.from_config(base)
+    assert closed.only_measured
+    base["only_measured"] = False
+    assert study_record(closed)["digest"] == study_record(Study.from_config(base))["digest"]
+    assert "only_measured" not in study_record(closed)["config"]
+
+
+def test_a_grown_study_keeps_its_epochs_where_study_json_was_set_aside(done, base, tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps(study_record(done)))
+    base["grid"]["steps"] = [*base["grid"]["steps"], 7]
+
+    def grown():
+        return Study(Study.from_config(base).config, history=history_of(tmp_path))
+
+    before = grown()
+    assert {x.epoch for x in before.launches} == {1, 2}
+    before.freeze(tmp_path / ".live/study.json")
+    set_aside(plan_redo(before, tmp_path), tmp_path)
+    assert not (tmp_path / "study.json").exists()
+    assert grown().launches == before.launches
+    shutil.rmtree(tmp_path / "cells")
+    assert {x.epoch for x in grown().launches} == {1}, "nothing of it is there any more"

@@ -86,9 +86,7 @@ def load_study():
         results = Path("results", study.name)
         study.history = resume.history_of(results)
         # What was finished without some launches is shown without them too.
-        if study.config["only_measured"] or (
-            only_redraws() and resume.was_left_out(results)
-        ):
+        if study.only_measured or (only_redraws() and resume.was_left_out(results)):
             leave_out(study, results)
         return study
     except BadInput as error:
@@ -100,7 +98,8 @@ def leave_out(study, results):
     study.left_out = resume.unmeasured(study, results)
     if not study.launches:
         raise BadInput(
-            f"only_measured: {results} has no launch with all its records: there is nothing to finish"
+            f"only_measured: {results} has no launch with all its records as this config asks for them:"
+            " there is nothing to finish"
         )
     if study.left_out:
         tell(left_out(study))
@@ -136,7 +135,9 @@ def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
     # Results brought from elsewhere are finished and drawn also where their model is not.
-    served = only_redraws() or resume.all_measured(study, results)
+    served = resume.all_measured(study, results) or (
+        only_redraws() and resume.collected(study, results)
+    )
     # A forced stage starts a server too, and Snakemake removes its record first.
     forced = forces_stages() or getattr(asked(), "forceall", False)
     if forced or not served:
@@ -159,7 +160,7 @@ def take_over(study, results):
 def to_redo(study, results):
     """What is here that a run of these targets would set aside and make again."""
     redraws = only_redraws()
-    keeps_failed = redraws or study.config["only_measured"]
+    keeps_failed = redraws or study.only_measured
     redo = resume.plan_redo(
         study, results, retry_failed=False if keeps_failed else None
     )

@@ -73,12 +73,18 @@ def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> 
 
 def takes_server(redo: list[Redo]) -> bool:
     """Whether a server must be started to make again what is in `redo`."""
-    return any(item.launch and item.stage != EXTRACT.name for item in redo)
+    return any(item.launch and item.stage != EXTRACT.name and item.why != DROPPED for item in redo)
 
 
 def all_measured(study: Study, results: Path) -> bool:
     """Whether there is a record of everything in the study that takes a server."""
     return all(measured(study, results, launch) for launch in study.launches)
+
+
+def collected(study: Study, results: Path) -> bool:
+    """Whether the tables stand, so that figures are drawn without the records of launches."""
+    stale = {item.stage for item in _study_products(study, results)}
+    return (results / "tables/tables.json").exists() and not stale & {"study.json", "tables/tables.json"}
 
 
 def measured(study: Study, results: Path, launch: Launch) -> bool:
@@ -91,9 +97,14 @@ def history_of(results: Path) -> tuple[Asked, ...]:
     """The launches that the study in this folder had asked for, if it was finished; else none.
 
     A study of several epochs was finished once: while a later one is measured, interrupted or retried, every
-    launch keeps its place.
+    launch keeps its place. Where study.json was set aside and the run ended before it was written again, what
+    that run knew still holds.
     """
     old = read_json(results / "study.json")
+    if old is None:
+        frozen = read_json(results / ".live/study.json") or {}
+        known = tuple(Asked(*asked) for asked in frozen.get("history", ()))
+        return known if any((results / "cells" / a.cell / f"l{a.block}").exists() for a in known) else ()
     listed, left_out = launches_of(old) if isinstance(old, dict) else ((), ())
     finished = all((results / "cells" / a.cell / f"l{a.block}" / "exit.json").exists() for a in listed)
     asked = (*listed, *left_out)
@@ -126,6 +137,7 @@ def unmeasured(study: Study, results: Path) -> tuple[Asked, ...]:
 
 
 CHANGED = "made under another configuration or version"
+DROPPED = "no longer part of the study"
 
 
 def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tuple[Stage, str] | None:
@@ -189,7 +201,7 @@ def _dropped(study: Study, results: Path, launch: Launch) -> Iterator[Redo]:
     for stage in ALL:
         files = tuple(_present(results, launch, stage)) if stage not in chain(study) else ()
         if files:
-            yield Redo(launch, stage.name, "no longer part of the study", files)
+            yield Redo(launch, stage.name, DROPPED, files)
 
 
 def _study_products(study: Study, results: Path) -> Iterator[Redo]:
@@ -243,7 +255,7 @@ def _by_code(study: Study, before: dict[str, Any], results: Path, launch: Launch
         then = stage_digest(Study(before, basedir=study.basedir), launch.cell, stage)
     except (BadInput, KeyError, TypeError, ValueError, AttributeError):  # a config of an older schema
         return False
-    return then != record["digest"] and then == stage_digest(study, launch.cell, stage)
+    return then != record.get("digest") and then == stage_digest(study, launch.cell, stage)
 
 
 def _what_changed(before: dict[str, Any], now: dict[str, Any]) -> str | None:

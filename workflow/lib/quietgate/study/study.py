@@ -78,7 +78,11 @@ class Study:
         source: the file(s) it came from, for messages.
         history: the launches that a finished study of this name had asked for (see `epochs`).
         left_out: launches that are not waited for (see `resume.unmeasured`).
+        only_measured: whether this run is to leave out what is not measured. No part of `config`: the study
+            is the same, and whoever repeats it from its records means to measure.
     """
+
+    only_measured = False
 
     def __init__(
         self,
@@ -100,7 +104,11 @@ class Study:
     @classmethod
     def from_config(cls, config: Config, source: str = "config") -> Study:
         """Build from a config as read; BadConfig lists every problem."""
-        return cls(resolve(config, source), source)
+        resolved = resolve(config, source)
+        only_measured = resolved.pop("only_measured")
+        study = cls(resolved, source)
+        study.only_measured = only_measured
+        return study
 
     @classmethod
     def from_file(cls, path: Path) -> Study:
