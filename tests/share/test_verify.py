@@ -15,9 +15,10 @@ from draw import synthetic
 
 from quietgate import __main__, records
 from quietgate.errors import BadInput
-from quietgate.files import sha256, write_json
+from quietgate.files import read_json, sha256, write_json
 from quietgate.share import checksums, migrate, seal, verify
 from quietgate.share.archive import files, opened
+from quietgate.share.study_record import MAX_LAUNCHES
 from quietgate.steps import reviewer
 from quietgate.steps.study import study_record
 from quietgate.study import Study
@@ -271,6 +272,22 @@ UNSAFE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "too many steps": (lambda r: studies.edit(r / "study.json", cells__0__steps=10**9), "1000000000 steps"),
     "no cells": (lambda r: studies.edit(r / "study.json", cells=[]), "0 cells"),
+    "no launches": (lambda r: studies.edit(r / "study.json", launches=[]), "launches: none is listed"),
+    "a launch listed and left out": (
+        lambda r: studies.edit(r / "study.json", left_out=read_json(r / "study.json")["launches"][:1]),
+        "one is listed twice",
+    ),
+    "a left out launch of no cell": (
+        lambda r: studies.edit(r / "study.json", left_out=[{"cell": "..", "launch": "l1", "block": 1}]),
+        "is no launch of a cell",
+    ),
+    "too many left out": (
+        lambda r: studies.edit(
+            r / "study.json",
+            left_out=[{"cell": "c", "launch": f"l{i}", "block": i} for i in range(MAX_LAUNCHES)],
+        ),
+        "so many",
+    ),
     "not a record": (lambda r: write_json(r / "study.json", [1]), "not a quietgate record"),
     "another record": (
         lambda r: shutil.copy(r / L1 / "launch.json", r / "study.json"),

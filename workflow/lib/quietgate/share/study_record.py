@@ -38,7 +38,9 @@ def _problem(study: Any, path: Path) -> str | None:
     wrong = records.problem(study, "study")
     if wrong:
         return f"breaks schema study at {wrong}"
-    cells, launches = study["cells"], study["launches"]
+    cells, launches = study["cells"], [*study["launches"], *study.get("left_out", ())]
+    if not study["launches"]:
+        return "launches: none is listed"
     if not cells or len(cells) > MAX_CELLS or len(launches) > MAX_LAUNCHES:
         return f"{len(cells)} cells and {len(launches)} launches; no study has so few or so many"
     if not _FOLDER.fullmatch(study["study"]):
@@ -62,7 +64,7 @@ def _problem(study: Any, path: Path) -> str | None:
         return "cells: one is listed twice"
     if study["reference"] not in [c["id"] for c in study["cells"]]:
         return f"reference: {study['reference'][:60]!r} is not among the cells"
-    places = [(x["cell"], x["launch"]) for x in (*launches, *study.get("left_out", ()))]
+    places = [(x["cell"], x["launch"]) for x in launches]
     for cell_id, launch in places:
         if cell_id not in ids or not _LAUNCH.fullmatch(launch):
             return f"launches: {launch[:20]!r} of {cell_id[:60]!r} is no launch of a cell"
