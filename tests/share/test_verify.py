@@ -150,6 +150,15 @@ def no_verify(lines: list[dict[str, Any]]) -> None:
     lines[0]["spec_verify_ct"] = None
 
 
+def nccl_said(gate: Path, **forged: Any) -> None:
+    """Put this into what the gate found of NCCL."""
+    record = read_json(gate)
+    for stage in record["stages"]:
+        if stage["name"] == "nccl":
+            stage["evidence"] |= forged
+    write_json(gate, record)
+
+
 FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a number of a request": (lambda r: reseal_requests(r / L1, faster), "its own counts and times give"),
     "all of a request": (lambda r: reseal_requests(r / L1, consistently_faster), "the raw requests give"),
@@ -177,6 +186,18 @@ FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a profile": (
         lambda r: studies.edit(r / L1 / "profile.json", tokens_per_cycle=2.9),
         "tokens_per_cycle is 2.9, its sources give",
+    ),
+    "what NCCL used": (
+        lambda r: nccl_said(r / L1 / "gate.json", transports=["P2P/IPC"]),
+        "transports: ['P2P/IPC'] is not of type 'object'",
+    ),
+    "NCCL's version": (
+        lambda r: nccl_said(r / L1 / "gate.json", versions=[2]),
+        "versions/0: 2 is not of type 'string'",
+    ),
+    "a variable without a verdict": (
+        lambda r: nccl_said(r / L1 / "gate.json", variables=[{"name": "NCCL_PROTO"}]),
+        "is a required property",
     ),
     "schema": (lambda r: studies.edit(r / L1 / "gate.json", ready_after_s="soon"), "breaks schema"),
     "a failed gate": (
