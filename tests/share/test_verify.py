@@ -16,8 +16,9 @@ from draw import synthetic
 from quietgate import __main__, records
 from quietgate.errors import BadInput
 from quietgate.files import read_json, sha256, write_json
-from quietgate.share import checksums, migrate, seal, verify
+from quietgate.share import bundle, checksums, migrate, seal, verify
 from quietgate.share.archive import files, opened
+from quietgate.share.remake import remake
 from quietgate.share.study_record import MAX_LAUNCHES
 from quietgate.steps import reviewer
 from quietgate.steps.study import study_record
@@ -320,6 +321,20 @@ UNSAFE: dict[str, tuple[Callable[[Path], object], str]] = {
         "written by a newer quietgate",
     ),
 }
+
+
+def test_launches_that_were_not_measured_are_no_problem_and_are_said(mine: Path, tmp_path: Path) -> None:
+    study = read_json(mine / "study.json")
+    gone = study["launches"].pop()
+    write_json(mine / "study.json", study | {"left_out": [gone]})
+    shutil.rmtree(mine / "cells" / gone["cell"] / gone["launch"])
+    remake(mine, mine)
+    found = verify.check(mine)
+    assert found.problems == []
+    asked = len(study["launches"]) + 1
+    assert any(f"1 launches of {asked} asked for were not measured" in note for note in found.notes)
+    bundle.stage(mine, tmp_path / "shared", lambda line: None)
+    assert f" of a server of {asked} asked for" in (tmp_path / "shared/REVIEWERS.md").read_text()
 
 
 @pytest.mark.parametrize("name", UNSAFE)

@@ -147,8 +147,11 @@ def cell_facts(cells: pd.DataFrame, axes: tuple[str, ...], study: Mapping[str, A
     none of their launches was waited for, come last.
     """
     first = cells.drop_duplicates("cell").set_index("cell")
-    listed = [{"cell": c["id"], "steps": c["steps"], "nccl": c["nccl"], **c["axes"]} for c in study["cells"]]
-    absent = [c for c in listed if c["cell"] not in first.index]
+    absent = [
+        {"cell": c["id"], "steps": c["steps"], "nccl": c["nccl"], **c["axes"]}
+        for c in study["cells"]
+        if c["id"] not in first.index
+    ]
     if absent:
         first = pd.concat([first, pd.DataFrame(absent).set_index("cell")])
     facts = first[["steps", "nccl", *axes]].copy()

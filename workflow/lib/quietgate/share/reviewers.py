@@ -34,8 +34,10 @@ def _lines(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> 
     title = config.get("title") or study["study"]
     yield f"# For reviewers: {_plain(title)}"
     yield ""
+    left_out = len(study.get("left_out", ()))
+    asked = f" of {len(study['launches']) + left_out} asked for" if left_out else ""
     yield (
-        f"{len(study['cells'])} cells, {len(study['launches'])} launches of a server,"
+        f"{len(study['cells'])} cells, {len(study['launches'])} launches of a server{asked},"
         f" {config['benchmark']['repeats']} timed passes per launch at"
         f" {', '.join(map(str, sorted(config['benchmark']['concurrency'])))} stream(s)."
         " Made with Quietgate; every number follows from the raw requests in this archive."

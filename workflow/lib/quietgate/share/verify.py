@@ -68,6 +68,7 @@ def check(root: Path, traces: bool = False, left_out: Collection[str] = ()) -> R
         report.readable = False
     study = read_study(root)
     report.problems += _grid(study)
+    report.notes += _not_measured(study)
     report.problems += [
         f"{ARCHIVE}: left_out names {shown(name)[:80]}, which is here"
         for name in left_out
@@ -169,6 +170,15 @@ def _grid(study: records.Record) -> Iterator[str]:
     for cell_id, count in launches.items():
         if isinstance(wanted, int) and count < wanted:
             yield f"study.json: {count} launches of {cell_id} are listed, the config asks for {wanted}"
+
+
+def _not_measured(study: records.Record) -> Iterator[str]:
+    """A study that was finished without some launches is whole, but whoever reads it should know."""
+    listed, left_out = launches_of(study)
+    if left_out:
+        first = f"{left_out[0].cell} l{left_out[0].block}"
+        asked = len(listed) + len(left_out)
+        yield f"{len(left_out)} launches of {asked} asked for were not measured, the first: {first}"
 
 
 def _launches(
