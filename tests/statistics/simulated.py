@@ -106,14 +106,17 @@ def cells_table(
 
 def study_record(grid: list[tuple[int, str]], launches: int, reference: str) -> dict:
     """The part of study.json that the statistics read."""
-    ids = [f"steps-{steps}_nccl-{nccl}" for steps, nccl in grid]
+    cells = [
+        {"id": f"steps-{steps}_nccl-{nccl}", "steps": steps, "nccl": nccl, "axes": {}} for steps, nccl in grid
+    ]
+    ids = [c["id"] for c in cells]
     return {
         "study": "simulated",
         "seed": 1,
         "reference": reference,
         "axes": [],
         "config": {},
-        "cells": [{"id": c} for c in ids],
+        "cells": cells,
         "launches": [
             {"cell": c, "launch": f"l{b}", "block": b, "epoch": 1}
             for b in range(1, launches + 1)
