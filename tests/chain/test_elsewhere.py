@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from chain.runs import every
 from quietgate.share.verify import verify
 
 pytestmark = pytest.mark.workflow
@@ -17,12 +18,19 @@ def test_what_takes_no_server_is_made_without_one(run):
     python.chmod(0o755)
     assert run() == 0, run.text()[-3000:]
     python.unlink()
+    assert run("-n", log="dry") == 0
+    assert "would refuse" not in run.text("dry"), "nothing is left that takes a server"
     profiles = list(run.results.glob("cells/*/*/profile.json"))
     for profile in profiles:
         profile.unlink()
     assert run(log="offline") == 0, run.text("offline")[-3000:]
     assert all(profile.exists() for profile in profiles)
     assert "launch" not in run.jobs("offline")
+    run.edit(server__args={**run.config["server"]["args"], "max-running-requests": 8})
+    assert run("-n", log="edited") == 0
+    assert f"a run would refuse: study.yaml: server.python: {python}" in run.text("edited")
+    assert run(log="refused") == 2
+    assert every(run, "launch"), "nothing was set aside"
 
     kept = (run.results / "cells/steps-0_nccl-default/l1/benchmark.json").read_bytes()
     for force in (("--forcerun", "benchmark"), ("--forceall",)):

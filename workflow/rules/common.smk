@@ -131,13 +131,18 @@ def forces_stages():
     )
 
 
+def has_measured(study, results):
+    """Whether what is asked for takes no server: results brought from elsewhere are finished and drawn also
+    where their model is not."""
+    return resume.all_measured(study, results) or (
+        only_redraws() and resume.collected(study, results)
+    )
+
+
 def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
-    # Results brought from elsewhere are finished and drawn also where their model is not.
-    served = resume.all_measured(study, results) or (
-        only_redraws() and resume.collected(study, results)
-    )
+    served = has_measured(study, results)
     # A forced stage starts a server too, and Snakemake removes its record first.
     forced = forces_stages() or getattr(asked(), "forceall", False)
     if forced or not served:
@@ -185,8 +190,12 @@ if not REVIEWER:
         take_over(STUDY, Path(RESULTS))
     elif getattr(asked(), "dryrun", False) and workflow.exec_mode == ExecMode.DEFAULT:
         # A dry run changes nothing, so Snakemake still counts these as made.
-        for item in to_redo(STUDY, Path(RESULTS)):
+        to_be_redone = to_redo(STUDY, Path(RESULTS))
+        for item in to_be_redone:
             tell(f"a run would first set aside: {item}")
+        if not has_measured(STUDY, Path(RESULTS)) or resume.takes_server(to_be_redone):
+            for problem in beforehand.problems(STUDY):
+                tell(f"a run would refuse: {problem}")
 
     wildcard_constraints:
         cell="|".join(re.escape(c.id) for c in STUDY.launched),

@@ -10,9 +10,10 @@ from typing import Any
 
 from quietgate import gpus
 from quietgate.study import command, typical
+from quietgate.study.cells import Cell, Launch
 from quietgate.study.resume import measured, plan_redo
 from quietgate.study.stages import EXTRACT, chain, launch_folder
-from quietgate.study.study import Cell, Launch, Study
+from quietgate.study.study import Study
 from quietgate.study.warnings import warnings
 
 # Assumed where nothing was measured yet: a launch with boot, gate, passes and stop on the default study.

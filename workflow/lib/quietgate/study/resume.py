@@ -15,6 +15,7 @@ from typing import Any
 
 from quietgate.errors import BadInput
 from quietgate.files import digest, read_json, sha256
+from quietgate.study.cells import Launch
 from quietgate.study.epochs import Asked
 from quietgate.study.stages import (
     ALL,
@@ -28,7 +29,7 @@ from quietgate.study.stages import (
     stage_digest,
     tables_digest,
 )
-from quietgate.study.study import Launch, Study
+from quietgate.study.study import Study
 
 SET_ASIDE = ".set-aside"
 

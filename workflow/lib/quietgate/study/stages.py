@@ -8,7 +8,8 @@ from typing import Any
 
 from quietgate import versions
 from quietgate.files import digest, source_digest
-from quietgate.study.study import Cell, Launch, Study
+from quietgate.study.cells import Cell, Launch
+from quietgate.study.study import Study
 
 _PACKAGE = Path(__file__).parents[1]
 

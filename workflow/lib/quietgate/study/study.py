@@ -1,13 +1,11 @@
-"""A study: cells, launches in run order, exact commands and digests, built from a resolved config."""
+"""A study: its cells, its launches in run order, their exact commands and digests, from a resolved config."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import random
-import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from quietgate import versions
 from quietgate.errors import BadConfig
 from quietgate.files import at_home, digest, read_json, sha256, write_json
 from quietgate.study import command
+from quietgate.study.cells import Cell, Launch
 from quietgate.study.config import load, resolve
 from quietgate.study.cross_field import Config
 from quietgate.study.epochs import Asked, lay_out
@@ -23,51 +22,6 @@ from quietgate.study.flags import canonical
 
 PROMPTS = Path(__file__).parents[3] / "prompts" / "default.jsonl"
 BASEDIR = str(Path(__file__).parents[4])
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One point of the grid; with `timers` off, one that is no point of it: see `Study.untimed`."""
-
-    steps: int
-    nccl: str
-    axes: dict[str, Any] = field(default_factory=dict, hash=False)
-    timers: bool = True
-
-    @property
-    def id(self) -> str:
-        """Folder name: axis-value pairs, e.g. `steps-2_nccl-ll-ring_topk-4`."""
-        pairs = [("steps", self.steps), ("nccl", self.nccl), *self.axes.items()]
-        name = "_".join(f"{name}-{_slug(value)}" for name, value in pairs)
-        return name if self.timers else f"{name}_timers-off"
-
-    @property
-    def twin(self) -> Cell:
-        """The same cell with its timers."""
-        return replace(self, timers=True)
-
-
-def _slug(value: Any) -> str:
-    """A value as part of a folder name; what a name cannot carry becomes a short hash beside it."""
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "on", False: "off"}[value]
-    text = str(value)
-    safe = re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-")[:40] or "x"
-    return safe if safe == text else f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:4]}"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One server life that the study asks for: a cell in a block."""
-
-    cell: Cell
-    block: int
-    epoch: int = 1
-
-    @property
-    def id(self) -> str:
-        """`l1`, `l2`, ...: the number of the block."""
-        return f"l{self.block}"
 
 
 class Study:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from quietgate.files import read_json
+from quietgate.study.cells import Launch
 from quietgate.study.stages import RELEASE, chain, launch_folder
-from quietgate.study.study import Launch, Study
+from quietgate.study.study import Study
 
 # Enough for a median, few enough to be read at every launch of a study of thousands.
 _SAMPLE = 15
