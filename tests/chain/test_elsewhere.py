@@ -28,7 +28,7 @@ def test_what_takes_no_server_is_made_without_one(run):
     assert "launch" not in run.jobs("offline")
     run.edit(server__args={**run.config["server"]["args"], "max-running-requests": 8})
     assert run("-n", log="edited") == 0
-    assert f"a run would refuse: study.yaml: server.python: {python}" in run.text("edited")
+    assert f"server.python: no program {python} here" in run.text("edited")
     assert run(log="refused") == 2
     assert every(run, "launch"), "nothing was set aside"
 

@@ -49,6 +49,14 @@ def test_share_after_a_study_with_a_failed_cell(run: Run, tmp_path: Path) -> Non
     found = review(tmp_path, archive, "figures")
     assert found.returncode == 0, found.stdout + found.stderr
 
+    # An edit since then is not measured by the way.
+    run.edit(benchmark__repeats=3)
+    process = run.start(log="edited.log", target="share")
+    assert process.wait(300) == 2
+    assert "changed: benchmark.repeats (and 1 more): run `all` first" in run.text("edited.log")
+    assert records(run) == before
+    run.edit(benchmark__repeats=2)
+
     # The next ordinary run does retry it.
     assert run(log="again") == 0, run.text("again")[-3000:]
     assert run.jobs("again")["gate"] == 1

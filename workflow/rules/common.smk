@@ -131,6 +131,18 @@ def forces_stages():
     )
 
 
+def refuse_changed(study, results):
+    """What shows a study as it was measured does not measure it again under a config edited since."""
+    found = resume.plan_redo(study, results, retry_failed=False)
+    changed = [str(item) for item in found if resume.takes_server([item])]
+    if changed:
+        more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
+        refuse(
+            f"{results}: {changed[0]}{more}: run `all` first, go back to the config that was measured,"
+            " or leave these launches out with --config only_measured=True"
+        )
+
+
 def has_measured(study, results):
     """Whether what is asked for takes no server: results brought from elsewhere are finished and drawn also
     where their model is not."""
@@ -142,6 +154,8 @@ def has_measured(study, results):
 def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
+    if only_redraws():
+        refuse_changed(study, results)
     served = has_measured(study, results)
     # A forced stage starts a server too, and Snakemake removes its record first.
     forced = forces_stages() or getattr(asked(), "forceall", False)
