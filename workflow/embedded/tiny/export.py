@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import Template  # PyTorch brings it
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
@@ -25,8 +26,12 @@ CHAT_TEMPLATE = (
 
 def as_served(prompts: Path, count: int) -> list[str]:
     """The first prompts of the workflow's own file as CHAT_TEMPLATE turns them into the text that is sent."""
-    lines = prompts.read_text().splitlines()[:count]
-    return [f"user: {json.loads(line)['prompt']}\nassistant: " for line in lines]
+    template = Template(CHAT_TEMPLATE)
+    asked = [json.loads(line)["prompt"] for line in prompts.read_text().splitlines()[:count]]
+    return [
+        template.render(messages=[{"role": "user", "content": prompt}], add_generation_prompt=True)
+        for prompt in asked
+    ]
 
 
 def save_both(out: Path, make: Callable[[Path], dict[str, Any]]) -> None:

@@ -63,7 +63,7 @@ def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> 
         found = _first_bad(study, results, launch, retry)
         if found:
             stage, why = found
-            if why == CHANGED and before and not _by_code(study, before, results, launch, stage):
+            if why == CHANGED and before and not _asked_the_same(study, before, launch, stage):
                 why = _what_changed(before, study.config) or why
             files = tuple(_downstream(study, results, launch, stage))
             redo.append(Redo(launch, stage.name, why, files))
@@ -249,14 +249,13 @@ def study_digest(study: Study) -> str:
     return digest(study.config, cells, *([left_out] if left_out else []))
 
 
-def _by_code(study: Study, before: dict[str, Any], results: Path, launch: Launch, stage: Stage) -> bool:
-    """Whether a record is stale by the code's version alone: its config asks for the same."""
-    record = read_json(launch_folder(results, launch) / stage.record)
+def _asked_the_same(study: Study, before: dict[str, Any], launch: Launch, stage: Stage) -> bool:
+    """Whether an earlier config asks for the same record as now: then other code made the one there."""
     try:
         then = stage_digest(Study(before, basedir=study.basedir), launch.cell, stage)
     except (BadInput, KeyError, TypeError, ValueError, AttributeError):  # a config of an older schema
         return False
-    return then != record.get("digest") and then == stage_digest(study, launch.cell, stage)
+    return then == stage_digest(study, launch.cell, stage)
 
 
 def _what_changed(before: dict[str, Any], now: dict[str, Any]) -> str | None:
