@@ -118,6 +118,8 @@ def test_interaction_breaks_where_a_side_failed(all_of_it):
     cells = drawn.frame[drawn.frame["kind"] == "cell"].set_index("steps")
     assert cells["nccl"].unique().tolist() == ["untuned"]
     assert cells.loc[3, "failed_cell"] == "steps-3_nccl-tuned"
+    below = drawn.figure.legends[1]
+    assert [t.get_text() for t in below.get_texts()] == ["failed: out of memory (tuned, 3 steps)"]
     assert np.isnan(cells.loc[3, "ratio"])
     assert (cells.loc[[0, 1], "ratio_low"] < cells.loc[[0, 1], "ratio"]).all()
     blocks = drawn.frame[drawn.frame["kind"] == "block"]

@@ -19,7 +19,7 @@ def verdicts(root: Path, scratch: Path) -> dict[str, redraw.Verdict]:
     return {v.file: v for v in redraw.attempt(root, scratch)[0]}
 
 
-@pytest.mark.parametrize("name", ["cpu-tiny-eagle3", "h200-tiny-eagle3", "h200x2-nccl-wide"])
+@pytest.mark.parametrize("name", ["cpu-tiny-eagle3", "h200-tiny-eagle3", "h200x2-nccl"])
 def test_examples_in_the_repository_redraw_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     with opened(EXAMPLES / f"{name}.zip") as root:
         assert verify.check(root).problems == []

@@ -17,10 +17,10 @@ from matplotlib.patches import Rectangle
 from quietgate.analyse.claims import UNKNOWN_VARIATION, axis_words
 from quietgate.draw import captions
 from quietgate.draw.drawn import Drawn, Material, NotDrawn
-from quietgate.draw.frames import each, groups
-from quietgate.draw.lines import beside, legend, page
+from quietgate.draw.frames import each
+from quietgate.draw.lines import beside, failure_glyphs, legend, page
 from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure, whole_numbers
-from quietgate.draw.values import failure_of, gone, over_grid, panels, per_launch
+from quietgate.draw.values import failure_of, over_grid, panels, per_launch
 
 METRIC = "decode_tokens_per_s"
 
@@ -149,10 +149,12 @@ def interaction(material: Material) -> Drawn:
     if means["ratio"].isna().all():
         raise NotDrawn("no number of steps was measured under two NCCL profiles in one block")
     made, axes = page(material, frame)
+    glyphs = failure_glyphs(frame)
     for axis, (label, part) in zip(axes, panels(material, frame), strict=False):
         axis.axhline(1.0, color=GREY, lw=0.8)
         for i, nccl in enumerate(others):
-            _gain_line(axis, material, part[part["nccl"] == nccl], 0.16 * (i - (len(others) - 1) / 2))
+            x = 0.16 * (i - (len(others) - 1) / 2)
+            _gain_line(axis, material, part[part["nccl"] == nccl], x, glyphs)
         axis.set_title(label)
         axis.set_xlabel("speculative steps")
         axis.set_ylabel("ratio of decode tok/s")
@@ -166,10 +168,7 @@ def interaction(material: Material) -> Drawn:
         )
         for n in others
     ]  # fmt: skip
-    for (kind, cell), _ in groups(means.dropna(subset=["failed_cell"]), "failure_class", "failed_cell"):
-        words = f"{gone(kind)} ({cell})"
-        handles.append(Line2D([], [], ls="", marker="x", color="black", mew=1.3, label=words))
-    legend(made, handles)
+    legend(made, handles, _lost(material, means))
     noise = material.nothing_exercised
     caption = captions.join(
         f"Decode tok/s at {captions.streams(material.lowest)} under a profile divided by that under"
@@ -189,7 +188,16 @@ def interaction(material: Material) -> Drawn:
     return Drawn("interaction", title, caption, made, frame)
 
 
-def _gain_line(axis: Axes, material: Material, part: pd.DataFrame, x: float) -> None:
+def _lost(material: Material, means: pd.DataFrame) -> pd.DataFrame:
+    """The cells, of either side, whose failure left a ratio out: a row each, as the legend wants them."""
+    lost = means.dropna(subset=["failed_cell"]).drop_duplicates("failed_cell")
+    cells = {c["id"]: c for c in material.study["cells"]}
+    for name in ("nccl", "steps"):
+        lost = lost.assign(**{name: [cells[cell][name] for cell in lost["failed_cell"]]})
+    return lost
+
+
+def _gain_line(axis: Axes, material: Material, part: pd.DataFrame, x: float, glyphs: dict[str, str]) -> None:
     """One profile's ratios over steps, with intervals, the ratios inside blocks, and what failed."""
     mine, dots = part[part["kind"] == "cell"].sort_values("steps"), part[part["kind"] == "block"]
     if mine.empty:
@@ -202,8 +210,10 @@ def _gain_line(axis: Axes, material: Material, part: pd.DataFrame, x: float) -> 
     axis.vlines(known["steps"] + x, known["ratio_low"], known["ratio_high"], color=look.colour, lw=1.2)
     for row in each(mine):
         if row["status"] == "failed":
-            foot = axis.get_xaxis_transform()
-            axis.plot(row["steps"] + x, 0.035, "kx", ms=5, mew=1.3, transform=foot, clip_on=False)
+            axis.plot(
+                row["steps"] + x, 0.035, glyphs[row["failure_class"]],
+                color=look.colour, ms=5, mew=1.3, transform=axis.get_xaxis_transform(), clip_on=False,
+            )  # fmt: skip
             continue
         hollow = material.hollow(row["cell"]) or material.hollow(row["against"])
         fill = "white" if hollow else look.colour

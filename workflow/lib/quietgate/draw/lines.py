@@ -75,7 +75,7 @@ def failures(axis: Axes, material: Material, frame: pd.DataFrame) -> None:
     low, high = axis.get_ylim()
     if low > 0:
         axis.set_ylim(low - 0.08 * (high - low), high)
-    glyphs = _glyphs(frame)
+    glyphs = failure_glyphs(frame)
     for row in each(failed):
         look = material.looks[row["nccl"]]
         axis.plot(
@@ -88,7 +88,7 @@ def failure_handles(frame: pd.DataFrame) -> list[Line2D]:
     """Legend entries of failed cells: one per class and profile, naming the steps."""
     failed = frame[(frame["kind"] == "cell") & (frame["status"] == "failed")]
     handles = []
-    for kind, glyph in _glyphs(frame).items():
+    for kind, glyph in failure_glyphs(frame).items():
         for nccl, rows in groups(failed[failed["failure_class"] == kind], "nccl", sort=False):
             steps = sorted(rows["steps"].unique())
             where = f"{', '.join(str(s) for s in steps)} steps" if len(steps) < 4 else f"{len(steps)} cells"
@@ -109,8 +109,8 @@ def steps_handles(looks: Mapping[int, Look], steps: Sequence[int]) -> list[Line2
     ]  # fmt: skip
 
 
-def _glyphs(frame: pd.DataFrame) -> dict[str, str]:
-    """A mark per failure class."""
+def failure_glyphs(frame: pd.DataFrame) -> dict[str, str]:
+    """A mark per failure class that the frame's cells have."""
     failed = frame[(frame["kind"] == "cell") & (frame["status"] == "failed")]
     return dict(zip(sorted(failed["failure_class"].unique()), _FAILED * 9, strict=False))
 
