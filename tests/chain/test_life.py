@@ -23,6 +23,10 @@ def test_from_nothing_to_figures_and_nothing_to_do(run):
     benchmark = run.record("steps-2_nccl-default", "benchmark")
     assert benchmark["passes"][0]["tokens_per_cycle"] > 1
     assert run.record("steps-0_nccl-default", "benchmark")["passes"][0]["tokens_per_cycle"] == 1
+    around = benchmark["passes"][0]["surroundings"]
+    assert (around["gpus"], around["why"]) == ([], "no GPU in this slot")
+    assert around["other_cores"] >= 0
+    assert len((run.results / "tables" / "surroundings.csv").read_text().splitlines()) == 1 + 4
     instance = run.results / "cells/steps-2_nccl-default/l1/instances" / benchmark["instance"]
     assert json.loads((instance / "gate.json").read_text())["status"] == "passed"
     assert run("-n", log="dry") == 0

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from quietgate import gpus
+from quietgate import gpus, nvml
 from quietgate.errors import BadInput
 from quietgate.gpus import Gpu
 from quietgate.serve import lease, ports, slots, waiting
@@ -67,7 +67,7 @@ def test_a_machine_without_a_driver():
     assert isinstance(gpus.all_gpus(), tuple)
     if not gpus.all_gpus():
         assert gpus.driver_version() is None
-        with pytest.raises(gpus.NvmlError):
+        with pytest.raises(nvml.NvmlError):
             gpus.used_mib(["GPU-x"])
 
 
@@ -78,16 +78,17 @@ class Driver:
         self.links, self.asked = links, None
 
     def call(self, name, *arguments):
-        match name:
-            case "nvmlDeviceGetCount_v2":
-                arguments[0]._obj.value = len(self.links)
-            case "nvmlDeviceGetHandleByIndex_v2":
-                self.asked = arguments[0]
-            case "nvmlDeviceGetNvLinkState":
-                link = arguments[1].value
-                if link >= len(self.links[self.asked]):
-                    raise gpus.NvmlError("no such link")
-                arguments[2]._obj.value = self.links[self.asked][link]
+        assert name == "nvmlDeviceGetHandleByIndex_v2"
+        self.asked = arguments[0]
+
+    def number(self, name, *arguments):
+        if name == "nvmlDeviceGetCount_v2":
+            return len(self.links)
+        assert name == "nvmlDeviceGetNvLinkState"
+        link = arguments[1].value
+        if link >= len(self.links[self.asked]):
+            raise nvml.NvmlError("no such link")
+        return self.links[self.asked][link]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ class Driver:
     ],
 )
 def test_nvlink_is_what_every_gpu_has(monkeypatch, links, found):
-    monkeypatch.setattr(gpus, "_nvml", lambda: contextlib.nullcontext(Driver(*links)))
+    monkeypatch.setattr(nvml, "opened", lambda: contextlib.nullcontext(Driver(*links)))
     assert gpus.nvlink() is found
 
 

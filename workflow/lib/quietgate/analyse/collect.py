@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from quietgate import records
-from quietgate.analyse import claims, machines, statistics, tables, timer_cost
+from quietgate.analyse import claims, machines, statistics, surroundings, tables, timer_cost
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.analyse.within import within_launches
 from quietgate.files import write_json
@@ -47,6 +47,7 @@ def collect(root: Path, out: Path) -> records.Record:
                 if "timer_cost" in derived
                 else ()
             ),
+            *(surroundings.warnings(frames["surroundings"]) if "surroundings" in frames else ()),
             *machines.differences(machines.launches(root, study)),
         ],
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from quietgate.analyse import machines
+from quietgate.analyse import machines, surroundings
 from quietgate.analyse.launch_records import MISSING, ORDER, LaunchRecords, launched_cells, read_launch
 from quietgate.analyse.request_lines import FIELDS, RequestLine, positions, read_requests
 from quietgate.errors import BadInput
@@ -58,23 +58,25 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "failures": ("launch", "stage", "status", "failure_class", "reason", "evidence", "instance"),
     "gate": ("launch", "instance", "number", "name", "verdict", "why", "seconds"),
     "all_reduce": ("launch", "bytes", "median_us", "min_us", "max_us", "backend", "clock", "nccl_version"),
+    "surroundings": surroundings.COLUMNS,
 }  # fmt: skip
 # Passes of the cell without timers: of no figure and no comparison but that with its twin.
 COLUMNS["untimed"] = COLUMNS["cells"]
 # Made only where there is something to say.
-OPTIONAL = ("all_reduce", "untimed")
+OPTIONAL = ("all_reduce", "untimed", "surroundings")
 # What is told of the cell without timers.
 OF_UNTIMED = {"cells": "untimed", "failures": "failures", "gate": "gate"}
 INTEGERS = {
     "steps", "concurrency", "repeat", "requests", "position", "cycles", "machine",
-    "prompt_tokens", "completion_tokens", "bytes",
+    "prompt_tokens", "completion_tokens", "bytes", "cores",
 }  # fmt: skip
 
 
 def collect(launches: Sequence[LaunchRecords], study: Study) -> dict[str, pd.DataFrame]:
     """Every table of the study's launches: cells, requests, stages, positions, failures, gate.
 
-    The table all_reduce is there where all-reduces were checked, untimed where a cell ran without timers.
+    The table all_reduce is there where all-reduces were checked, untimed where a cell ran without timers,
+    surroundings where those of the passes were recorded.
     BadInput, one line per record, where records do not belong together.
 
     Args:
@@ -100,6 +102,7 @@ def collect(launches: Sequence[LaunchRecords], study: Study) -> dict[str, pd.Dat
             "failures": _failures(found),
             "gate": _gate(found),
             "all_reduce": _all_reduce(found),
+            "surroundings": surroundings.rows(found),
         }
         in_grid = found.cell["id"] in grid
         for name, some in made.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from quietgate.analyse import machines
+from quietgate.analyse import machines, surroundings
 from quietgate.draw import captions
 from quietgate.draw import report_rows as rows
 from quietgate.draw.drawn import Material, NotDrawn
@@ -73,7 +73,7 @@ def write(
         agreeing=sum(_same(a) for a in found.get("agreement", [])),
         refused=found.get("refused", []),
         warnings=[*study.get("warnings", []), *map(_text, found.get("warnings", []))],
-        machine=rows.machine(study, launched),
+        machine=[*rows.machine(study, launched), *surroundings.facts(material.tables.get("surroundings"))],
         server=rows.server(study, launched),
         tables=found.get("tables", []),
     )

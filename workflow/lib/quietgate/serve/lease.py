@@ -87,6 +87,7 @@ def _live(lease: dict[str, Any], state: State) -> Live:
         live_dir=state.folder,
         started=tuple(Identity.from_json(p) for p in lease["started"]),
         grace_s=lease["grace_s"],
+        gpus=tuple(lease["gpus"]),
     )
 
 

@@ -75,6 +75,7 @@ class Life:
             "owner": self.order.owner_json,
             "supervisors": supervisors,
             "slot": self.turn.slot.name,
+            "gpus": list(self.turn.slot.gpu_uuids),
             "port": port,
             "started": [p.as_json() for p in self.started],
             "pgids": pids,  # each leads a session of its own

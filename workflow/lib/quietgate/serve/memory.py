@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quietgate import gpus
+from quietgate.nvml import NvmlError
 
 # What other programs' contexts may come and go by.
 TOLERANCE_MIB = 256
@@ -18,7 +19,7 @@ def level(uuids: Sequence[str]) -> tuple[dict[str, int] | None, str | None]:
         return None, "no GPU in this slot"
     try:
         return gpus.used_mib(uuids), None
-    except gpus.NvmlError as e:
+    except NvmlError as e:
         return None, str(e)
 
 

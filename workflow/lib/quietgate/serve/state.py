@@ -92,7 +92,8 @@ class LaunchSpec:
 class Live:
     """A server that was started and, when this was read, not yet ended.
 
-    `pids` and `pgids` have one entry per process of the launch; `started` the same as identities.
+    `pids` and `pgids` have one entry per process of the launch; `started` the same as identities;
+    `gpus` are the UUIDs of its slot's GPUs.
     """
 
     instance: str
@@ -110,6 +111,7 @@ class Live:
     live_dir: Path = Path()
     started: tuple[Identity, ...] = ()
     grace_s: float = 30.0
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from quietgate.errors import CellFailed
 from quietgate.files import sha256, write_atomic
-from quietgate.measure import passes, stages, workload
+from quietgate.measure import passes, stages, surroundings, workload
 from quietgate.serve import lease
 from quietgate.steps import server
 from quietgate.steps.gated import gated
@@ -50,15 +50,21 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
                     held.check()
                     flushed = passes.flush_cache(live.base_url)
                     before = stages.snapshot(live.base_url)
+                    around = surroundings.reading(live.pids, live.gpus)
                     result = passes.run(
                         live.base_url, chosen, place.study.sampling(),
                         concurrency=concurrency, repeat=repeat, check=held.check,
                         timeout_s=settings["request_timeout_s"], stall_s=settings["stall_timeout_s"],
                     )  # fmt: skip
+                    meanwhile = surroundings.between(
+                        around, surroundings.reading(live.pids, live.gpus), result.client_cpu_s
+                    )
                     after = stages.snapshot(live.base_url)
                     lines += [json.dumps(r, ensure_ascii=False) for r in result.requests]
                     windows.append(stages.window(before, after, result.wall_s, concurrency, repeat))
-                    summaries.append(_summary(result, concurrency, repeat, flushed))
+                    summaries.append(
+                        _summary(result, concurrency, repeat, flushed) | {"surroundings": meanwhile}
+                    )
                     place.say(_told(summaries[-1]))
             own = stages.record(windows)
             place.write(
