@@ -77,9 +77,8 @@ class Driver:
     def __init__(self, *links):
         self.links, self.asked = links, None
 
-    def call(self, name, *arguments):
-        assert name == "nvmlDeviceGetHandleByIndex_v2"
-        self.asked = arguments[0]
+    def by_index(self, index):
+        self.asked = index
 
     def number(self, name, *arguments):
         if name == "nvmlDeviceGetCount_v2":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,35 +13,54 @@ from quietgate.nvml import Nvml, NvmlError
 MIB = 1 << 20
 
 
+# What two GPUs share at the nearest, as `nvidia-smi topo -m` names it (nvmlGpuTopologyLevel_t).
+_ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+_NVLINK = 2  # of nvmlGpuP2PCapsIndex_t
+
+
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as the driver numbers it (PCI bus order)."""
+    """One GPU as the driver numbers it (PCI bus order).
+
+    Attributes:
+        links: how it reaches each GPU of the machine, in their order: "self", "NVLink", or what they share
+            on the way ("PIX" a PCIe switch to "SYS" the link between processors); "" where the driver does
+            not tell.
+    """
 
     index: int
     uuid: str
     name: str
     memory_mib: int
+    links: tuple[str, ...] = ()
 
 
 def all_gpus() -> tuple[Gpu, ...]:
     """Every GPU the driver shows, whatever CUDA_VISIBLE_DEVICES says; () without a driver."""
-    found = []
     try:
         with nvml.opened() as driver:
-            for index in range(driver.number("nvmlDeviceGetCount_v2")):
-                handle = ctypes.c_void_p()
-                driver.call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
-                found.append(
-                    Gpu(
-                        index,
-                        driver.text("nvmlDeviceGetUUID", handle),
-                        driver.text("nvmlDeviceGetName", handle),
-                        driver.memory(handle).total // MIB,
-                    )
+            handles = [driver.by_index(i) for i in range(driver.number("nvmlDeviceGetCount_v2"))]
+            return tuple(
+                Gpu(
+                    index,
+                    driver.text("nvmlDeviceGetUUID", handle),
+                    driver.text("nvmlDeviceGetName", handle),
+                    driver.memory(handle).total // MIB,
+                    tuple("self" if other is handle else _link(driver, handle, other) for other in handles),
                 )
+                for index, handle in enumerate(handles)
+            )
     except NvmlError:
         return ()
-    return tuple(found)
+
+
+def _link(driver: Nvml, one: ctypes.c_void_p, other: ctypes.c_void_p) -> str:
+    with contextlib.suppress(NvmlError):
+        if driver.number("nvmlDeviceGetP2PStatus", one, other, _NVLINK) == 0:
+            return "NVLink"
+    with contextlib.suppress(NvmlError):
+        return _ANCESTORS.get(driver.number("nvmlDeviceGetTopologyCommonAncestor", one, other), "")
+    return ""
 
 
 # More than any GPU has.
@@ -58,8 +78,7 @@ def nvlink() -> bool | None:
 
 
 def _linked(driver: Nvml, index: int) -> bool:
-    handle = ctypes.c_void_p()
-    driver.call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+    handle = driver.by_index(index)
     for link in range(_MOST_LINKS):
         try:
             if driver.number("nvmlDeviceGetNvLinkState", handle, ctypes.c_uint(link)):

@@ -47,6 +47,12 @@ class Nvml:
         self.call(name, *arguments, ctypes.byref(found))
         return int(found.value)
 
+    def by_index(self, index: int) -> ctypes.c_void_p:
+        """The handle of a GPU, by its place in PCI bus order."""
+        handle = ctypes.c_void_p()
+        self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+        return handle
+
     def by_uuid(self, uuid: str) -> ctypes.c_void_p:
         """The handle of a GPU (or MIG device)."""
         handle = ctypes.c_void_p()

@@ -52,9 +52,11 @@ def host() -> dict[str, Any]:
 
 @cache
 def gpus() -> tuple[dict[str, Any], ...]:
-    """Each GPU's uuid, name and memory in MiB; empty where there is none."""
-    found = all_gpus()
-    return tuple({"uuid": g.uuid, "name": g.name, "memory_mib": g.memory_mib} for g in found)
+    """Each GPU's uuid, name, memory in MiB and links to the others; empty where there is none."""
+    return tuple(
+        {"uuid": g.uuid, "name": g.name, "memory_mib": g.memory_mib, "links": list(g.links)}
+        for g in all_gpus()
+    )
 
 
 @cache

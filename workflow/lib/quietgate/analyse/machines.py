@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,12 @@ def counted(gpus: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
 
 
+def links(gpus: Sequence[Mapping[str, Any]]) -> str:
+    """How many pairs of GPUs are linked how, e.g. "12 x PHB, 16 x SYS"; "" where that was not recorded."""
+    pairs = Counter(link for i, gpu in enumerate(gpus) for link in (gpu.get("links") or [])[i + 1 :] if link)
+    return ", ".join(f"{count} x {link}" for link, count in pairs.items())
+
+
 def identity(record: Mapping[str, Any]) -> tuple[str, ...]:
     """What tells one machine from another of the same kind: host name and the GPUs' own numbers."""
     host = (record.get("host") or {}).get("name")
@@ -81,6 +88,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
         "memory": f"{gib:.3g} GiB" if gib else "",
         "system": kernel,
         "GPUs": counted(record.get("gpus") or []),
+        "links between pairs of GPUs": links(record.get("gpus") or []),
         "driver": str(record.get("driver") or "none"),
         "SGLang": sglang(record),
         "NCCL": nccl(record),
