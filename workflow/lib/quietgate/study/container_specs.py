@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from quietgate.study.launch_wrappers import Launch, server_launches
+from quietgate.study.launch_wrappers import server_launches
+from quietgate.study.launches import Launch
 from quietgate.study.shell_variables import expanded
 from quietgate.study.shell_words import Command
 

@@ -9,7 +9,8 @@ from typing import Any
 from quietgate.errors import BadInput
 from quietgate.inspect.lines import read_text
 from quietgate.study import container_specs, shell_words
-from quietgate.study.launch_wrappers import Launch, server_at, server_launches
+from quietgate.study.launch_wrappers import server_launches
+from quietgate.study.launches import Launch, server_at
 
 Config = dict[str, Any]
 

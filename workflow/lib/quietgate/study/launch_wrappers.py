@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from quietgate.study import shell_words
+from quietgate.study import launch_elsewhere, shell_words
+from quietgate.study.launch_elsewhere import CONTAINERS, IMAGE_RUNNERS, RANK_STARTERS
+from quietgate.study.launches import Launch, is_server, server_at
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 # Wrappers that change nothing the server's command line shows.
@@ -27,44 +28,10 @@ _KEPT = {
     "nsys",
     "torchrun",
 }
-_CONTAINERS = {"docker", "podman", "nerdctl"}
-_IMAGE_RUNNERS = {"apptainer", "singularity", "enroot"}
-# Behind these a path may be one of another file system.
-ELSEWHERE = frozenset({*_CONTAINERS, *_IMAGE_RUNNERS, "srun", "ssh"})
 _SHELLS = {"bash", "sh", "zsh", "dash"}
-# Docker's options without a value; every other one takes the next word.
-_BARE = {
-    "detach", "interactive", "tty", "rm", "privileged", "init", "publish-all", "read-only", "no-healthcheck",
-    "oom-kill-disable", "sig-proxy", "nv", "rocm", "cleanenv", "containall", "contain", "fakeroot", "no-home",
-    "writable", "writable-tmpfs",
-}  # fmt: skip
-_BARE_SHORT = set("ditP")
-# Options of srun, mpirun and mpiexec that take the next word.
-_MPI_ENVIRONMENT = {"-x", "-genv", "-env"}
 _MULTIPLEXERS = {"tmux", "screen"}
 # They name a server, and start none.
 _TALK = {"echo", "printf", "alias", "trap", "which", "type", "man"}
-
-
-@dataclass
-class Launch:
-    """A server's command, freed of what stands around it.
-
-    Attributes:
-        line: where it starts in the file.
-        words: the command: interpreter, entry, flags.
-        environment: variables set for it.
-        unset: variables removed for it.
-        folder: its working folder, or None.
-        notes: what was dropped or cannot be known.
-    """
-
-    line: int
-    words: list[str]
-    environment: dict[str, str] = field(default_factory=dict)
-    unset: list[str] = field(default_factory=list)
-    folder: str | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 def server_launches(command: shell_words.Command) -> list[Launch]:
@@ -77,28 +44,6 @@ def server_launches(command: shell_words.Command) -> list[Launch]:
         command.folder,
     )
     return _unwrap(launch)
-
-
-def is_server(words: list[str]) -> bool:
-    """Is this (the rest of) a command line that starts an SGLang server?"""
-    return server_at(words) is not None and not {"-h", "--help"} & set(words)
-
-
-def server_at(words: list[str]) -> int | None:
-    """Index of the word behind which the server's flags begin (launch_server, or serve), or None."""
-    python = False
-    for i, word in enumerate(words):
-        name = PurePosixPath(word).name
-        if name == "launch_server.py" and (python or i == 0):
-            return i
-        if word == "sglang.launch_server" and python and words[i - 1] == "-m":
-            return i
-        if name == "sglang" and words[i + 1 : i + 2] == ["serve"]:
-            return i + 1
-        if word.startswith("--") and i:
-            break
-        python |= name.startswith("python")
-    return None
 
 
 def _unwrap(launch: Launch) -> list[Launch]:
@@ -121,17 +66,17 @@ def _unwrap(launch: Launch) -> list[Launch]:
             words = _after_options(words[1:], {"-k", "-s"})[1:]
         elif name in _TRANSPARENT:
             words = _after_options(words[1:], _WITH_VALUE.get(name, set()))
-        elif name in _CONTAINERS:
-            return _container(words, launch)
-        elif name in _IMAGE_RUNNERS:
-            words = _image(words, launch)
-        elif name in ("srun", "mpirun", "mpiexec"):
+        elif name in CONTAINERS:
+            words = launch_elsewhere.in_container(words, launch)
+        elif name in IMAGE_RUNNERS:
+            words = launch_elsewhere.in_image(words, launch)
+        elif name in RANK_STARTERS:
             launch.notes.append(f"{name} and its options are left out: the workflow starts the server itself")
             at = next(
                 (i for i, w in enumerate(words) if i and _starts(words[i:]) and not w.startswith("-")),
                 len(words),
             )
-            _mpi_environment(words[1:at], launch)
+            launch_elsewhere.to_ranks(words[1:at], launch)
             words = words[at:]
         elif name in ("kubectl", "oc") and "--" in words:
             launch.notes.append(f"`{name}` is left out: run the workflow where the server ran")
@@ -168,7 +113,7 @@ def _unwrap(launch: Launch) -> list[Launch]:
 
 def _starts(words: list[str]) -> bool:
     name = PurePosixPath(words[0]).name
-    return name.startswith("python") or name in {"sglang", "env", *_SHELLS, *_IMAGE_RUNNERS, *_CONTAINERS}
+    return name.startswith("python") or name in {"sglang", "env", *_SHELLS, *IMAGE_RUNNERS, *CONTAINERS}
 
 
 def _past_kept(words: list[str]) -> list[str]:
@@ -202,96 +147,6 @@ def _after_options(words: list[str], with_value: set[str]) -> list[str]:
     while words and words[0].startswith("-"):
         words = words[2:] if words[0] in with_value else words[1:]
     return words
-
-
-def _container(words: list[str], launch: Launch) -> list[Launch]:
-    """docker run|exec: -e inside, image or container named, the rest of its options dropped."""
-    tool = words[0]
-    at = next((i for i, w in enumerate(words) if w in ("run", "exec")), None)
-    if at is None:
-        return []
-    # Variables before `docker` are those of the docker client; only -e reaches the server.
-    outside = launch.environment
-    launch.environment = {}
-    rest = words[at + 1 :]
-    entrypoint = None
-    while rest and rest[0].startswith("-"):
-        if rest[0].startswith("--"):
-            name, equals, attached = rest[0][2:].partition("=")
-            bare = name in _BARE
-        else:
-            name, attached = _short(rest[0])
-            equals, bare = attached, not name
-        value = attached if equals else "" if bare else (rest[1] if len(rest) > 1 else "")
-        rest = rest[1:] if equals or bare else rest[2:]
-        if name in ("e", "env"):
-            _container_variable(value, outside, launch)
-        elif name == "env-file":
-            launch.notes.append(f"--env-file {value}: its variables are not read; add them to server.env")
-        elif name in ("w", "workdir"):
-            launch.folder = value
-        elif name == "entrypoint":
-            entrypoint = value
-    image, rest = (rest[0], rest[1:]) if rest else ("", [])
-    launch.notes.append(
-        f"{tool} {words[at]} {image}: the server ran inside that container; run the workflow inside it "
-        "too, or name an interpreter with the same SGLang in server.python (paths are the container's)"
-    )
-    launch.words = [entrypoint, *rest] if entrypoint else rest
-    return _unwrap(launch)
-
-
-def _short(options: str) -> tuple[str, str]:
-    """Of short options in one word the one that takes a value, "" if none does, and the value in the word."""
-    for i, letter in enumerate(options):
-        if i and letter not in _BARE_SHORT:
-            return letter, options[i + 1 :].removeprefix("=")
-    return "", ""
-
-
-def _mpi_environment(options: list[str], launch: Launch) -> None:
-    """Variables that srun or mpirun hands on: --export=ALL,A=b, -x A=b, -genv A b."""
-    for i, option in enumerate(options):
-        following = options[i + 1] if i + 1 < len(options) else ""
-        if option.startswith("--export"):
-            listed = option.partition("=")[2] if "=" in option else following
-            for pair in listed.split(","):
-                if pair not in ("ALL", "NONE", "NIL"):
-                    _container_variable(pair, launch.environment, launch)
-        elif option in _MPI_ENVIRONMENT:
-            if option != "-x" and "=" not in following and i + 2 < len(options):
-                following = f"{following}={options[i + 2]}"
-            _container_variable(following, launch.environment, launch)
-
-
-def _container_variable(value: str, outside: dict[str, str], launch: Launch) -> None:
-    name, equals, text = value.partition("=")
-    if equals:
-        launch.environment[name] = text
-    elif name in outside:
-        launch.environment[name] = outside[name]
-    else:
-        launch.notes.append(
-            f"{name} was handed on from the shell, and its value is not known; write it in server.env"
-        )
-
-
-def _image(words: list[str], launch: Launch) -> list[str]:
-    """apptainer exec IMAGE command: variables by --env, the image named."""
-    rest = words[2:]
-    while rest and rest[0].startswith("-"):
-        option, equals, attached = rest[0].partition("=")
-        bare = option.lstrip("-") in _BARE
-        value = attached if equals else "" if bare else (rest[1] if len(rest) > 1 else "")
-        rest = rest[1:] if equals or bare else rest[2:]
-        if option == "--env":
-            for pair in value.split(","):
-                _container_variable(pair, launch.environment, launch)
-    if rest:
-        launch.notes.append(
-            f"{words[0]} {rest[0]}: the server ran inside that image; run the workflow inside it too"
-        )
-    return rest[1:]
 
 
 def _inner(words: list[str], launch: Launch) -> list[Launch]:
