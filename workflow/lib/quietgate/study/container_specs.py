@@ -1,4 +1,4 @@
-"""Servers that a compose file or a Kubernetes manifest starts, as commands."""
+"""Servers that a YAML or JSON text starts: compose files, Kubernetes manifests, tasks with a script in it."""
 
 from __future__ import annotations
 
@@ -9,45 +9,72 @@ from typing import Any
 
 import yaml
 
+from quietgate.study import shell_script
 from quietgate.study.launch_wrappers import server_launches
 from quietgate.study.launches import Launch
+from quietgate.study.shell_script import Command
 from quietgate.study.shell_variables import expanded
-from quietgate.study.shell_words import Command
 
 # In this order they make the command line; compose has the first two, Kubernetes the last two.
 _WORDS = ("entrypoint", "command", "args")
 _FILES = ("env_file", "envFrom")
+# Where a mapping has its variables: compose, Kubernetes and workflows, SkyPilot.
+_VARIABLES = ("environment", "env", "envs")
+_LINE = "the line of this mapping"  # no key of any such file
+
+
+class _Loader(yaml.SafeLoader):
+    """Remembers the line in which each mapping begins."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        return {**super().construct_mapping(node, deep), _LINE: node.start_mark.line + 1}
 
 
 def launches(text: str) -> list[Launch]:
-    """The SGLang servers of the containers in a YAML text; none where it is no such text."""
+    """The SGLang servers of the containers in a YAML text; none where it is no such text.
+
+    Without any, those of the scripts that stand in it (`run: |` of a task).
+    """
     try:
-        documents = list(yaml.safe_load_all(text))
-    except yaml.YAMLError:
+        documents = list(yaml.load_all(text, _Loader))
+    except (yaml.YAMLError, ValueError, RecursionError):
         return []
-    return [launch for document in documents for spec in _containers(document) for launch in _of(spec, text)]
+    seen: set[int] = set()
+    specs = [spec for document in documents for spec in _mappings(document, {}, seen)]
+    found = [launch for spec, _ in specs for launch in _of(spec)]
+    return found or [launch for spec, around in specs for launch in _of_scripts(spec, around, text)]
 
 
-def _containers(value: Any) -> Iterator[dict[str, Any]]:
-    """Every mapping that has a command."""
+def _mappings(
+    value: Any, around: dict[str, Any], seen: set[int]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every mapping once (an alias is the same one), with the variables of those around it."""
+    if id(value) in seen:
+        return
+    if isinstance(value, dict | list):
+        seen.add(id(value))
     if isinstance(value, dict):
-        if any(isinstance(value.get(name), str | list) for name in _WORDS):
-            yield value
-        for inner in value.values():
-            yield from _containers(inner)
-    elif isinstance(value, list):
+        yield value, around
+        inside: dict[str, Any] = next(
+            (value[name] for name in _VARIABLES if isinstance(value.get(name), dict)), {}
+        )
+        value, around = list(value.values()), {**around, **inside}
+    if isinstance(value, list):
         for inner in value:
-            yield from _containers(inner)
+            yield from _mappings(inner, around, seen)
 
 
-def _of(spec: Mapping[str, Any], text: str) -> list[Launch]:
+def _of(spec: Mapping[str, Any]) -> list[Launch]:
+    """The servers of a container: a mapping that has a command."""
+    if not any(isinstance(spec.get(name), str | list) for name in _WORDS):
+        return []
     notes: list[str] = []
-    environment = _environment(spec, notes)
+    unknown: dict[str, str] = {}
+    environment = _environment(spec, notes, unknown)
     words = [word for name in _WORDS for word in _split(spec.get(name))]
-    words = [_referred(word, environment, notes) for word in words]
+    words = [_referred(word, environment, unknown) for word in words]
     folder = spec.get("working_dir", spec.get("workingDir"))
-    line = text[: text.find("sglang")].count("\n") + 1
-    found = server_launches(Command(line, {}, words, environment, [], folder))
+    found = server_launches(Command(spec[_LINE], {}, words, environment, [], folder, unknown))
     notes += [
         f"{name}: {spec[name]}: its variables are not read; add them to server.env"
         for name in _FILES
@@ -63,6 +90,35 @@ def _of(spec: Mapping[str, Any], text: str) -> list[Launch]:
     return found
 
 
+def _of_scripts(spec: Mapping[str, Any], around: Mapping[str, Any], text: str) -> list[Launch]:
+    """The servers of the scripts that stand in a mapping as text."""
+    notes: list[str] = []
+    unknown: dict[str, str] = {}
+    environment = _environment({"env": dict(around)}, notes, unknown) | _environment(spec, notes, unknown)
+    found: list[Launch] = []
+    for value in spec.values():
+        # A notebook has the lines of a cell in a list.
+        lines = isinstance(value, list) and all(isinstance(line, str) for line in value)
+        inside = "".join(value) if lines else value
+        if not isinstance(inside, str) or "sglang" not in inside:
+            continue
+        script = shell_script.read(inside, _line_of(inside, text, spec[_LINE]), environment)
+        for command in script.commands:
+            command.environment = {**environment, **command.environment}
+            command.unknown = {**unknown, **command.unknown}
+            for launch in server_launches(command):
+                launch.notes = [*notes, *script.notes, *launch.notes]
+                found.append(launch)
+    return found
+
+
+def _line_of(inside: str, text: str, first: int) -> int:
+    """The line of a text in which a script begins that stands in it."""
+    begins = inside.split("\n", 1)[0]
+    lines = text.split("\n")
+    return next((i for i in range(first, len(lines) + 1) if begins in lines[i - 1]), first)
+
+
 def _split(words: Any) -> list[str]:
     if isinstance(words, list):
         return [str(word) for word in words]
@@ -74,12 +130,12 @@ def _split(words: Any) -> list[str]:
         return words.split()
 
 
-def _environment(spec: Mapping[str, Any], notes: list[str]) -> dict[str, str]:
+def _environment(spec: Mapping[str, Any], notes: list[str], unknown: dict[str, str]) -> dict[str, str]:
     """`environment` of compose (a mapping, or NAME=value), `env` of Kubernetes (name and value)."""
-    given = spec.get("environment", spec.get("env"))
+    given = next((spec[name] for name in _VARIABLES if name in spec), None)
     pairs: list[tuple[str, Any]] = []
     if isinstance(given, dict):
-        pairs = list(given.items())
+        pairs = [(name, value) for name, value in given.items() if name != _LINE]
     for entry in given if isinstance(given, list) else ():
         if isinstance(entry, dict):
             pairs.append((str(entry.get("name")), entry.get("value")))
@@ -91,7 +147,7 @@ def _environment(spec: Mapping[str, Any], notes: list[str]) -> dict[str, str]:
         if value is None:
             notes.append(f"{name}: its value is not in the file; write it in server.env")
         else:
-            found[name] = _interpolated(_text(value), notes)
+            found[name] = _interpolated(_text(value), unknown)
     return found
 
 
@@ -99,15 +155,19 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _referred(word: str, environment: Mapping[str, str], notes: list[str]) -> str:
+def _referred(word: str, environment: Mapping[str, str], unknown: dict[str, str]) -> str:
     """A word with Kubernetes' $(NAME) and compose's ${NAME} replaced."""
     return _interpolated(
-        re.sub(r"\$\((\w+)\)", lambda found: environment.get(found[1], found[0]), word), notes
+        re.sub(r"\$\((\w+)\)", lambda found: environment.get(found[1], found[0]), word), unknown
     )
 
 
-def _interpolated(text: str, notes: list[str]) -> str:
+def _interpolated(text: str, unknown: dict[str, str]) -> str:
     # A shell script in a word is left to the shell's own reading.
     if "\n" in text or " " in text.strip():
-        return text
-    return expanded(text.replace("$$", "\\$"), {}, notes.append)
+        return text.replace("$$", "$")
+
+    def note(written: str, about: str) -> None:
+        unknown.setdefault(written, about)
+
+    return expanded(text.replace("$$", "\\$"), {}, note)

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from quietgate.errors import BadInput
 from quietgate.inspect.lines import read_text
-from quietgate.study import container_specs, shell_words
+from quietgate.study import (
+    container_specs,
+    imported_flags,
+    launch_dialects,
+    pasted_text,
+    python_sources,
+    shell_script,
+)
+from quietgate.study.imported_flags import typed
 from quietgate.study.launch_wrappers import server_launches
-from quietgate.study.launches import Launch, server_at
+from quietgate.study.launches import Launch, is_python
 
 Config = dict[str, Any]
 
-# Flags that the grid and the speculative section decide, by the word argparse knows them by.
-_SPECULATIVE = {
-    "speculative-algorithm": "algorithm",
-    "speculative-draft-model-path": "draft_model_path",
-    "speculative-draft-model": "draft_model_path",
-    "speculative-num-steps": "steps",
-    "speculative-eagle-topk": "topk",
-    "speculative-num-draft-tokens": "draft_tokens",
-}
+_INLINE = re.compile(r"`([^`\n]*sglang[^`\n]*)`")
 _PROFILE = "imported"
+# Why a text may have no launch that can be read, and what to do.
+_INSTEAD = (
+    (
+        r"sglang_router\.launch_server",
+        "sglang_router.launch_server starts servers behind a router: write the command of one of them, "
+        "python -m sglang.launch_server without the router's flags",
+    ),
+    (r"\{\{|\{%", "it is a template: import what it becomes (helm template, jinja)"),
+    (r"(?m)^\s*--[a-z]", "flags stand in it without a program: begin with python -m sglang.launch_server"),
+    (r"\.sh\b", "it calls other scripts: import the one that starts the server"),
+)
+# A place that a person or a program fills in: <model>, {{ model }}, {}.
+_PLACE = re.compile(
+    r"<[A-Za-z_][^<>]*>|(?<!\$)\{\{.*?\}\}|(?<![:\s,\[])\{\}|(?<![\w$\"{])\{(?!inherited\})[A-Za-z_]\w*\}"
+)
 
 
 def import_command(path: Path) -> tuple[Config, list[str]]:
@@ -42,65 +58,113 @@ def import_command(path: Path) -> tuple[Config, list[str]]:
     path = Path(path)
     launches, notes = _launches(read_text(path, "launch script"))
     if not launches:
+        text = read_text(path, "launch script")
+        hints = [hint for pattern, hint in _INSTEAD if re.search(pattern, text)]
         raise BadInput(
             f"{path}: no SGLang launch in it (python -m sglang.launch_server ..., or sglang serve ...)"
+            + "".join(f"; {hint}" for hint in hints[:1])
         )
     nodes = _nodes_of(launches, notes)
     config = _config(path, nodes, notes)
+    notes += _unknown(nodes, config)
     return config, list(dict.fromkeys(notes))
 
 
 def _launches(text: str) -> tuple[list[Launch], list[str]]:
-    """The servers that a text starts, and what could not be known in it."""
-    if found := container_specs.launches(text):
-        return found, []
-    script = shell_words.read(text)
+    """The servers that a text starts, and what could not be done in it."""
+    text, notes = pasted_text.cleaned(text)
+    if found := container_specs.launches(text) or python_sources.launches(text):
+        return found, notes
+    shell, about = launch_dialects.as_shell(text)
+    script = shell_script.read(shell)
+    script.notes = [*notes, *script.notes]
     found = [launch for command in script.commands for launch in server_launches(command)]
     # A script that only writes another one.
-    for line, body in script.heredocs if not found else ():
-        inner = shell_words.read(body, line)
+    for heredoc in script.heredocs if not found else ():
+        inner = shell_script.read(
+            heredoc.text, heredoc.line, script.variables if heredoc.is_expanded else None
+        )
         found += [launch for command in inner.commands for launch in server_launches(command)]
         script.notes += inner.notes
-    return found, script.notes
+    # A command in the middle of a sentence.
+    for inline in _INLINE.finditer(text) if not found else ():
+        commands = shell_script.read(inline[1], text.count("\n", 0, inline.start()) + 1).commands
+        found += [launch for command in commands for launch in server_launches(command)]
+    return found, [*script.notes, *about]
 
 
 def _nodes_of(launches: list[Launch], notes: list[str]) -> list[Launch]:
     """The launches of the first server: itself, and its other nodes where the script starts them too."""
     first = launches[0]
-    flags = _flags(first, [])
-    nodes = [first]
-    for other in launches[1:]:
-        theirs = _flags(other, [])
-        rank, known = _node_rank(theirs), {_node_rank(_flags(n, [])) for n in nodes}
-        if rank is not None and rank not in known and _model(theirs) == _model(flags):
-            nodes.append(other)
+    nodes = {_node_rank(first): first}
+    others = []
+    for launch in launches[1:]:
+        rank = _node_rank(launch)
+        if rank is not None and rank not in nodes and _model(launch) == _model(first):
+            nodes[rank] = launch
         else:
-            notes.append(
-                f"line {other.line}: another server; only the first one (line {first.line}) is imported"
-            )
-    for launch in nodes:
+            others.append(launch.line)
+    if others:
+        lines = ", ".join(map(str, dict.fromkeys(others)))
+        what = "another server" if len(others) == 1 else f"{len(others)} other servers"
+        notes.append(f"line {lines}: {what}; only the first one (line {first.line}) is imported")
+    for launch in nodes.values():
         notes.extend(launch.notes)
-    return sorted(nodes, key=lambda n: _node_rank(_flags(n, [])) or 0)
+    return [nodes[rank] for rank in sorted(nodes, key=lambda rank: rank or 0)]
 
 
-def _node_rank(flags: dict[str, Any]) -> int | None:
+def _unknown(nodes: list[Launch], config: Config) -> list[str]:
+    """One line for each thing that a shell would know and that stands in the config as it is written."""
+    texts = list(_texts(config))
+    lines = [
+        note
+        for launch in nodes
+        for written, note in launch.unknown.items()
+        if any(written in text for text in texts)
+    ]
+    places = [place for text in texts for place in _PLACE.findall(text)]
+    lines += [f"{place} is a place to fill in: put a value there" for place in dict.fromkeys(places)]
+    conditions = {line: word for launch in nodes for line, word in launch.conditions.items()}
+    if conditions:
+        where, words = ", ".join(map(str, conditions)), ", ".join(dict.fromkeys(conditions.values()))
+        where = f"lines {where}" if len(conditions) > 1 else f"line {where}"
+        lines.append(
+            f"{where}: conditions ({words}) are not followed: every branch is read, and "
+            "what stands last counts"
+        )
+    return lines
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def _node_rank(launch: Launch) -> int | None:
+    flags = imported_flags.read(launch.flags, [])
     value = flags.get("node-rank", flags.get("node_rank"))
     return int(value) if isinstance(value, str | int) and str(value).isdigit() else None
 
 
-def _model(flags: dict[str, Any]) -> Any:
+def _model(launch: Launch) -> Any:
+    flags = imported_flags.read(launch.flags, [])
     return flags.get("model-path", flags.get("model"))
 
 
 def _config(path: Path, nodes: list[Launch], notes: list[str]) -> Config:
     first = nodes[0]
-    program = first.words[: _flags_at(first.words)]
-    server: Config = _program(program)
-    flags = [_flags(n, notes if n is first else []) for n in nodes]
-    args, speculative, steps = _split(flags[0], notes)
+    server: Config = _program(first.program)
+    flags = [imported_flags.read(n.flags, notes if n is first else []) for n in nodes]
+    args, speculation = imported_flags.split(flags[0])
+    notes += speculation.notes
     server["args"] = args
-    plain = {n: _typed(v) for n, v in first.environment.items() if not n.startswith("NCCL_")}
-    nccl = {n: _typed(v) for n, v in first.environment.items() if n.startswith("NCCL_")}
+    plain = {n: typed(v) for n, v in first.environment.items() if not n.startswith("NCCL_")}
+    nccl = {n: typed(v) for n, v in first.environment.items() if n.startswith("NCCL_")}
     if plain:
         server["env"] = plain
     if unset := [n for n in dict.fromkeys(first.unset) if not n.startswith("NCCL_")]:
@@ -114,8 +178,8 @@ def _config(path: Path, nodes: list[Launch], notes: list[str]) -> Config:
             f"one of {args['nnodes']} nodes: the commands of the others are not in the file; "
             "add them as server.nodes"
         )
-    if speculative:
-        server["speculative"] = speculative
+    if speculation.section:
+        server["speculative"] = speculation.section
     profile: Config = {"set": nccl, "note": f"as in {path.name}"}
     if removed := [n for n in dict.fromkeys(first.unset) if n.startswith("NCCL_")]:
         profile["unset"] = removed
@@ -123,132 +187,16 @@ def _config(path: Path, nodes: list[Launch], notes: list[str]) -> Config:
     return {
         "study": _study_name(path),
         "server": server,
-        "grid": {"steps": [steps], "nccl": [_PROFILE]},
+        "grid": {"steps": [speculation.steps], "nccl": [_PROFILE]},
         "nccl_profiles": {_PROFILE: profile},
     }
 
 
 def _program(program: list[str]) -> Config:
     """Interpreter and entry; anything else in front (numactl, uv run) makes the whole the program."""
-    if program and PurePosixPath(program[0]).name.startswith("python"):
+    if program and is_python(program[0]):
         return {"python": program[0], "entry": program[1:]}
     return {"python": None, "entry": program}
-
-
-def _flags_at(words: list[str]) -> int:
-    """Where the server's own flags begin."""
-    at = server_at(words[_kept(words) :])
-    start = 0 if at is None else at + _kept(words) + 1
-    while start < len(words) and not words[start].startswith("--"):
-        start += 1
-    return start
-
-
-def _kept(words: list[str]) -> int:
-    for i, word in enumerate(words):
-        name = PurePosixPath(word).name
-        if name.startswith("python") or name == "sglang":
-            return i
-    return 0
-
-
-def _flags(launch: Launch, notes: list[str]) -> dict[str, Any]:
-    """Flags without dashes, in order; True for a bare one, a list for several values."""
-    flags: dict[str, Any] = {}
-    name: str | None = None
-    for word in launch.words[_flags_at(launch.words) :]:
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word[2:].partition("=")
-            if name in flags:
-                notes.append(f"--{name} stands twice; the last one counts, as for SGLang")
-                del flags[name]
-            flags[name] = _typed(value) if equals else True
-        elif name is None:
-            notes.append(f"{word!r} stands before any flag and is left out")
-        elif flags[name] is True:
-            flags[name] = _typed(word)
-        else:
-            before = flags[name]
-            flags[name] = [*(before if isinstance(before, list) else [before]), _typed(word)]
-    return flags
-
-
-def _typed(text: str) -> str | int | float:
-    """A number only where it is written back exactly as it was read; else the text."""
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        if str(number) == text:
-            return number
-    return text
-
-
-def _split(flags: dict[str, Any], notes: list[str]) -> tuple[Config, Config, int]:
-    """Plain flags, the speculative section, and the steps."""
-    args: Config = {}
-    found: Config = {}
-    others: Config = {}
-    for flag, value in flags.items():
-        key = _speculative_key(flag)
-        if key is not None:
-            found[key] = value
-        elif flag.replace("_", "-").startswith("speculative-"):
-            others[flag] = value
-        else:
-            args[flag] = value
-    if not found and not others:
-        return args, {}, 0
-    return args, *_speculation(found, others, notes)
-
-
-def _speculative_key(flag: str) -> str | None:
-    """Of a flag, spelled or abbreviated as argparse allows: its key in the speculative section."""
-    name = flag.replace("_", "-")
-    if name in _SPECULATIVE:
-        return _SPECULATIVE[name]
-    longer = {key for known, key in _SPECULATIVE.items() if known.startswith(name)}
-    return longer.pop() if len(name) > len("speculative-") and len(longer) == 1 else None
-
-
-def _speculation(found: Config, others: Config, notes: list[str]) -> tuple[Config, int]:
-    section: Config = {}
-    algorithm, steps = found.get("algorithm"), found.get("steps")
-    if algorithm is None:
-        notes.append(
-            "speculative flags without --speculative-algorithm: SGLang runs without speculation, steps 0"
-        )
-        return ({"args": others} if others else {}), 0
-    section["algorithm"] = str(algorithm)
-    if found.get("draft_model_path") is not None:
-        section["draft_model_path"] = str(found["draft_model_path"])
-    if steps is not None and not isinstance(steps, int):
-        notes.append(
-            f"--speculative-num-steps is {steps}, no number known here; grid.steps [3] is a guess, "
-            "write yours"
-        )
-        steps = 3
-    elif steps is None:
-        notes.append(
-            f"--speculative-algorithm {algorithm} without a number of steps: SGLang would choose steps, "
-            "topk and draft tokens itself; grid.steps [3] is a guess, write yours"
-        )
-        steps = 3
-    for key, flag in (
-        ("topk", "--speculative-eagle-topk"),
-        ("draft_tokens", "--speculative-num-draft-tokens"),
-    ):
-        value = found.get(key)
-        if isinstance(value, int):
-            section[key] = value
-        else:
-            default = "1" if key == "topk" else "steps + 1"
-            what = "not in the command" if value is None else f"{value}, no number known here"
-            notes.append(f"{flag} is {what}; the config's default ({default}) is put in")
-    if others:
-        section["args"] = others
-    return section, steps
 
 
 def _several_nodes(
@@ -260,7 +208,7 @@ def _several_nodes(
     entries = []
     for launch, theirs in zip(nodes, flags, strict=True):
         entry: Config = {"args": {f: theirs[f] for f in differing if f in theirs}}
-        env = {n: _typed(v) for n, v in launch.environment.items() if nodes[0].environment.get(n) != v}
+        env = {n: typed(v) for n, v in launch.environment.items() if nodes[0].environment.get(n) != v}
         if env:
             entry["env"] = env
         entries.append(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quietgate.study.launches import Launch
+from quietgate.study.shell_variables import is_expansion
 
 CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 IMAGE_RUNNERS = frozenset({"apptainer", "singularity", "enroot"})
@@ -13,7 +14,7 @@ ELSEWHERE = CONTAINERS | IMAGE_RUNNERS | {"srun", "ssh"}
 _BARE = {
     "detach", "interactive", "tty", "rm", "privileged", "init", "publish-all", "read-only", "no-healthcheck",
     "oom-kill-disable", "sig-proxy", "nv", "rocm", "cleanenv", "containall", "contain", "fakeroot", "no-home",
-    "writable", "writable-tmpfs",
+    "writable", "writable-tmpfs", "rw", "root",
 }  # fmt: skip
 _BARE_SHORT = set("ditP")
 # Options of mpirun and mpiexec that hand one variable on.
@@ -31,7 +32,14 @@ def in_container(words: list[str], launch: Launch) -> list[str]:
     launch.environment = {}
     rest = words[at + 1 :]
     entrypoint = None
-    while rest and rest[0].startswith("-"):
+    while rest and (rest[0].startswith("-") or _are_options(rest, entrypoint)):
+        if not rest[0].startswith("-"):
+            launch.notes.append(
+                f"{rest[0]} among the options of {tool} is not known here: add the variables that it hands "
+                "on to server.env"
+            )
+            rest = rest[1:]
+            continue
         if rest[0].startswith("--"):
             name, equals, attached = rest[0][2:].partition("=")
             bare = name in _BARE
@@ -64,6 +72,8 @@ def in_image(words: list[str], launch: Launch) -> list[str]:
         bare = option.lstrip("-") in _BARE
         value = attached if equals else "" if bare else (rest[1] if len(rest) > 1 else "")
         rest = rest[1:] if equals or bare else rest[2:]
+        if option == "--env-file":
+            launch.notes.append(f"--env-file {value}: its variables are not read; add them to server.env")
         if option == "--env":
             for pair in value.split(","):
                 _hand_on(pair, launch.environment, launch)
@@ -83,10 +93,24 @@ def to_ranks(options: list[str], launch: Launch) -> None:
             for pair in listed.split(","):
                 if pair not in ("ALL", "NONE", "NIL"):
                     _hand_on(pair, launch.environment, launch)
+        elif option.startswith("--container-image"):
+            image = option.partition("=")[2] or following
+            launch.notes.append(
+                f"the server ran in the image {image}: run the workflow inside it too (paths are the image's)"
+            )
         elif option in _RANK_VARIABLE:
             if option != "-x" and "=" not in following and i + 2 < len(options):
                 following = f"{following}={options[i + 2]}"
             _hand_on(following, launch.environment, launch)
+
+
+def _are_options(rest: list[str], entrypoint: str | None) -> bool:
+    """Does an expansion that is not known stand for options, and not for the image?"""
+    if not is_expansion(rest[0]) or len(rest) < 2:
+        return False
+    if rest[0].endswith(("[@]}", "[*]}")) or is_expansion(rest[1]):
+        return True
+    return rest[1].startswith("-") and entrypoint is None
 
 
 def _short(options: str) -> tuple[str, str]:

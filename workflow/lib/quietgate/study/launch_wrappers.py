@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from quietgate.study import launch_elsewhere, shell_words
+from quietgate.study import launch_elsewhere, shell_script
 from quietgate.study.launch_elsewhere import CONTAINERS, IMAGE_RUNNERS, RANK_STARTERS
-from quietgate.study.launches import Launch, is_server, server_at
+from quietgate.study.launches import Launch, is_python, server_at, starts_cli
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 # Wrappers that change nothing the server's command line shows.
@@ -31,23 +31,23 @@ _KEPT = {
 _SHELLS = {"bash", "sh", "zsh", "dash"}
 _MULTIPLEXERS = {"tmux", "screen"}
 # They name a server, and start none.
-_TALK = {"echo", "printf", "alias", "trap", "which", "type", "man"}
+_TALK = {"echo", "printf", "alias", "trap", "which", "type", "man", "ps", "grep", "pgrep", "pkill", "killall"}
 
 
-def server_launches(command: shell_words.Command) -> list[Launch]:
+def server_launches(command: shell_script.Command) -> list[Launch]:
     """The SGLang servers that a command starts; none for any other command."""
     launch = Launch(
         command.line,
-        list(command.words),
-        {**command.environment, **command.assignments},
-        list(command.unset),
-        command.folder,
+        environment={**command.environment, **command.assignments},
+        unset=list(command.unset),
+        folder=command.folder,
+        unknown=dict(command.unknown),
+        conditions=dict(command.conditions),
     )
-    return _unwrap(launch)
+    return _unwrap(list(command.words), launch)
 
 
-def _unwrap(launch: Launch) -> list[Launch]:
-    words = launch.words
+def _unwrap(words: list[str], launch: Launch) -> list[Launch]:
     left_out: list[str] = []
     while words:
         name = PurePosixPath(words[0]).name
@@ -72,55 +72,78 @@ def _unwrap(launch: Launch) -> list[Launch]:
             words = launch_elsewhere.in_image(words, launch)
         elif name in RANK_STARTERS:
             launch.notes.append(f"{name} and its options are left out: the workflow starts the server itself")
-            at = next(
-                (i for i, w in enumerate(words) if i and _starts(words[i:]) and not w.startswith("-")),
-                len(words),
-            )
+            at = _next_program(words)
             launch_elsewhere.to_ranks(words[1:at], launch)
             words = words[at:]
         elif name in ("kubectl", "oc") and "--" in words:
             launch.notes.append(f"`{name}` is left out: run the workflow where the server ran")
             words = words[words.index("--") + 1 :]
         elif name in _MULTIPLEXERS:
-            started = [i for i, w in enumerate(words) if i and ("sglang" in w or _starts(words[i:]))]
+            started = [i for i, w in enumerate(words) if i and (_is_code(w) or _starts(words[i:]))]
             words = words[started[0] :] if started else []
             if words and " " in words[0]:
-                return _inner(["sh", "-c", words[0]], launch)
-        elif name in _SHELLS and any(re.fullmatch(r"-\w*c", w) for w in words[1:3]):
-            return _inner(words, launch)
+                return _inner(words[0], launch)
+        elif name in _SHELLS and (code := _code_of(words)):
+            return _inner(code, launch)
         elif name == "ssh":
             rest = _after_options(words[1:], {"-p", "-i", "-o", "-l", "-J", "-F"})
             launch.notes.append(
                 f"`ssh {' '.join(rest[:1])}` is left out: the workflow starts the server on its own machine"
             )
-            return _inner(["sh", "-c", " ".join(rest[1:])], launch)
-        elif name in _KEPT or name in ("sglang", "launch_server.py") or name.startswith("python"):
+            return _inner(" ".join(rest[1:]), launch)
+        elif name in _KEPT and (at := _next_program(words)) < len(words):
+            found_inside = _unwrap(words[at:], launch)
+            for inside in found_inside:
+                inside.program = [*words[:at], *inside.program]
+            return found_inside
+        elif name in _KEPT or is_python(name) or name in ("sglang", "launch_server.py"):
             break
-        elif name in _TALK or server_at(words) is None:
+        elif name in _TALK:
             return []
-        else:
+        elif server_at(words) is not None:
+            if not any(_starts(words[i:]) or words[i].endswith(".py") for i in range(len(words))):
+                break  # another program that runs the module: accelerate launch -m
             left_out.append(words[0])
             words = words[1:]
+        elif "sglang" in (code := _code_of(words)):
+            launch.notes.append(_left_out(launch, words[: words.index(code) - 1]))
+            return _inner(code, launch)
+        else:
+            return []
     if left_out:
-        launch.notes.append(
-            f"line {launch.line}: `{' '.join(left_out)}` before the server's program is left out"
-        )
-    launch.words = words
-    if words and PurePosixPath(words[0]).name in _KEPT and is_server(_past_kept(words)):
-        return [launch]
-    return [launch] if is_server(words) else []
+        launch.notes.append(_left_out(launch, left_out))
+    at_flags = server_at(words)
+    if at_flags is None:
+        return []
+    launch.program, launch.flags = words[: at_flags + 1], words[at_flags + 1 :]
+    return [launch]
+
+
+def _left_out(launch: Launch, words: list[str]) -> str:
+    return f"line {launch.line}: `{' '.join(words)}` before the server's program is left out"
 
 
 def _starts(words: list[str]) -> bool:
+    """Can a command that is not yet unwrapped begin here, behind a wrapper's options?"""
     name = PurePosixPath(words[0]).name
-    return name.startswith("python") or name in {"sglang", "env", *_SHELLS, *IMAGE_RUNNERS, *CONTAINERS}
+    known = {"env", *_SHELLS, *_KEPT, *IMAGE_RUNNERS, *CONTAINERS}
+    return is_python(name) or name in known or starts_cli(words)
 
 
-def _past_kept(words: list[str]) -> list[str]:
-    for i, word in enumerate(words):
-        if i and (PurePosixPath(word).name.startswith("python") or PurePosixPath(word).name == "sglang"):
-            return words[i:]
-    return words
+def _next_program(words: list[str]) -> int:
+    """Index of the program behind a wrapper and its options, or the number of words."""
+    rest = range(1, len(words))
+    return next((i for i in rest if _starts(words[i:]) and not words[i].startswith("-")), len(words))
+
+
+def _is_code(word: str) -> bool:
+    return " " in word and "sglang" in word
+
+
+def _code_of(words: list[str]) -> str:
+    """The code that -c gives to a shell, or ""."""
+    behind = [words[i + 1] for i, w in enumerate(words[:-1]) if i and re.fullmatch(r"-\w*c", w)]
+    return behind[0] if behind else ""
 
 
 def _env(words: list[str], launch: Launch) -> list[str]:
@@ -149,16 +172,16 @@ def _after_options(words: list[str], with_value: set[str]) -> list[str]:
     return words
 
 
-def _inner(words: list[str], launch: Launch) -> list[Launch]:
+def _inner(text: str, launch: Launch) -> list[Launch]:
     """bash -c "...": the commands of the string, with the variables around it."""
-    at = next(i for i, w in enumerate(words) if i and re.fullmatch(r"-\w*c", w))
-    text = words[at + 1] if len(words) > at + 1 else ""
-    script = shell_words.read(text, launch.line, launch.environment)
+    script = shell_script.read(text, launch.line, launch.environment)
     found: list[Launch] = []
     for command in script.commands:
         command.environment = {**launch.environment, **command.environment}
         command.unset = [*launch.unset, *command.unset]
         command.folder = command.folder or launch.folder
+        command.unknown = {**launch.unknown, **command.unknown}
+        command.conditions = {**launch.conditions, **command.conditions}
         for inner in server_launches(command):
             inner.notes = [*launch.notes, *script.notes, *inner.notes]
             found.append(inner)

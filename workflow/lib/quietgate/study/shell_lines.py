@@ -9,15 +9,28 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from quietgate.study.shell_variables import NAME
+from quietgate.study.shell_variables import NAME, closing
 
-_PROMPT = re.compile(r"\s*(?:\([\w.-]+\)\s*)?(?:[\w.-]+@[\w.-]+\S*\s*[$#%]|[$>]) (?=\S)")
-_NEXT_PROMPT = re.compile(r"\s*> (?=\S)")  # of a continued line; else it is a redirection
+_PROMPT = re.compile(
+    r"\s*(?:\([\w.-]+\)\s*)?"
+    r"(?:(?:\[?[\w.-]+@[\w.-]+[^\s\]]*(?:\s\S+\])?\s*[$#%]|(?:ba)?sh-[\d.]+[$#]|PS [^>]*>|[$>❯➜]) (?=\S)"
+    r"|!(?=\w))"
+)
+_NEXT_PROMPT = re.compile(r"\s*>\s+(?=\S)")  # of a continued line; else it is a redirection
 _CONTINUED = re.compile(r"(.*)\\(?:\s*|\s+#.*)$", re.S)
 _HEREDOC = re.compile(rf"(?<!<)<<(-?)\s*(['\"]?)({NAME})\2")
-_ARRAY = re.compile(rf"(?:^|\s){NAME}\+?=\([^)]*$")
+_ARRAY = re.compile(rf"(?:^|\s){NAME}\+?=\(")
 
 Line = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Heredoc:
+    """A here-document: the number of its first line, its text, and whether the shell expands it."""
+
+    line: int
+    text: str
+    is_expanded: bool
 
 
 @dataclass
@@ -25,7 +38,7 @@ class Lines:
     """A script: logical lines with the number of their first line, and the here-documents in it."""
 
     commands: list[Line] = field(default_factory=list)
-    heredocs: list[Line] = field(default_factory=list)
+    heredocs: list[Heredoc] = field(default_factory=list)
 
 
 def split(text: str, first: int = 1) -> Lines:
@@ -58,10 +71,11 @@ def split(text: str, first: int = 1) -> Lines:
         whole = pending + line
         pending = ""
         continued = _CONTINUED.match(whole)
-        if continued and not continued[1].endswith("\\"):
+        if continued:
             # A line end ends a comment; in quotes, a shell leaves nothing of it.
-            pending = continued[1] + ("" if inside_quotes(continued[1]) else "\n")
-        elif inside_quotes(whole) or _ARRAY.search(whole):
+            begins = continued[1].rstrip("\\")  # doubled in a script that another one writes
+            pending = begins + ("" if inside_quotes(begins) else "\n")
+        elif inside_quotes(whole) or inside_array(whole):
             pending = whole + "\n"
         else:
             lines.commands.append((begun, whole))
@@ -71,23 +85,30 @@ def split(text: str, first: int = 1) -> Lines:
                     if (inner.strip() if found[1] else inner.rstrip()) == found[3]:
                         break
                     body.append(inner)
-                lines.heredocs.append((number + 1, "\n".join(body)))
+                lines.heredocs.append(Heredoc(number + 1, "\n".join(body), not found[2]))
     if pending.strip():
         lines.commands.append((begun, pending))
     return lines
 
 
+def inside_array(text: str) -> bool:
+    """Does an array begin in this text and not end?"""
+    return any(closing(text, found.end() - 1) is None for found in _ARRAY.finditer(text))
+
+
 def inside_quotes(text: str) -> bool:
     """Does a quoted string begin in this text and not end?"""
-    quote = ""
-    escaped = False
-    for c in text:
-        if escaped:
-            escaped = False
-        elif c == "\\" and quote != "'":
-            escaped = True
+    quote, i = "", 0
+    while i < len(text):
+        c = text[i]
+        if c == "\\" and quote != "'":
+            i += 1
         elif quote:
             quote = "" if c == quote else quote
         elif c in "'\"":
             quote = c
+        elif c == "#" and text[i - 1 : i] in ("", " ", "\t", "\n"):
+            end = text.find("\n", i)
+            i = len(text) if end < 0 else end
+        i += 1
     return bool(quote)

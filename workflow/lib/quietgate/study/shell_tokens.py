@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quietgate.study.shell_lines import Line
-from quietgate.study.shell_variables import end_of
+from quietgate.study.shell_variables import closing, end_of
 
 _OPERATORS = (
     "&&",
@@ -29,6 +29,8 @@ _OPERATORS = (
     "(",
     ")",
 )
+# A place to fill in, <model>; no redirection has a word between both signs.
+_PLACE = re.compile(r"<[A-Za-z_](?:[\w ./:-]*\w)?>(?=[\s\"':/,]|$)")
 REDIRECTIONS = {">", ">>", "<", "&>", "&>>", ">&", "<&", "<<<", "<<"}
 
 
@@ -83,11 +85,14 @@ def tokens_of(line: str) -> Iterator[Token]:
         elif (end := end_of(line, i)) > i:
             pieces.append(Piece(line[i:end], ""))
             i = end
+        elif place := _PLACE.match(line, i):
+            pieces.append(Piece(place[0], "'"))
+            i = place.end()
         elif operator := next((o for o in _OPERATORS if line.startswith(o, i)), None):
             # "2>file": the number belongs to the redirection. NAME=( opens an array.
             if operator == "(" and pieces and pieces[-1].text.endswith("="):
-                close = line.find(")", i)
-                close = len(line) if close < 0 else close
+                close = closing(line, i)
+                close = len(line) if close is None else close
                 pieces.append(Piece(line[i : close + 1], ""))
                 i = close + 1
                 continue

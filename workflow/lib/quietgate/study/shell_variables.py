@@ -34,7 +34,8 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.RShift: operator.rshift,
 }
 
-Note = Callable[[str], None]
+# Is told what stays as written, and a line about it for the person.
+Note = Callable[[str, str], None]
 
 
 def end_of(text: str, start: int) -> int:
@@ -54,6 +55,49 @@ def end_of(text: str, start: int) -> int:
         if depth == 0:
             return i + 1
     return len(text)
+
+
+def fields(text: str) -> list[str]:
+    """The words of a text between its blanks, an expansion in one piece even with blanks in it.
+
+    As a shell splits: blanks at an end leave an empty word there.
+    """
+    words, i = [""], 0
+    while i < len(text):
+        end = max(end_of(text, i), i + 1)
+        if not text[i].isspace():
+            words[-1] += text[i:end]
+        elif i == 0 or not text[i - 1].isspace():
+            words.append("")
+        i = end
+    return words
+
+
+def is_expansion(word: str) -> bool:
+    """Is this word one expansion, and nothing else?"""
+    return word[:1] in ("$", "`") and len(word) > 1 and end_of(word, 0) == len(word)
+
+
+def closing(text: str, start: int) -> int | None:
+    """Index of the `)` that ends the array whose `(` is at `start`, or None where it is still open."""
+    i, quote = start + 1, ""
+    while i < len(text):
+        c = text[i]
+        if c == "\\" and quote != "'":
+            i += 2
+        elif quote:
+            i = max(end_of(text, i), i + 1) if quote == '"' else i + 1
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote, i = c, i + 1
+        elif c == "#" and text[i - 1] in " \t\n(":
+            end = text.find("\n", i)
+            i = len(text) if end < 0 else end
+        elif c == ")":
+            return i
+        else:
+            i = max(end_of(text, i), i + 1)
+    return None
 
 
 def expanded(text: str, known: MutableMapping[str, str], note: Note) -> str:
@@ -82,17 +126,20 @@ def _value(written: str, known: MutableMapping[str, str], note: Note) -> str:
     if value is not None:
         return value
     if written[0] == "`" or written.startswith("$("):
-        note(f"{written} is not run; put its value in its place")
+        note(written, f"{written} is not run; put its value in its place")
     else:
         note(
+            written,
             f"{written} comes from your shell and is not known here; it is left as written, put its value "
-            "in its place"
+            "in its place",
         )
     return written
 
 
 def _parameter(inside: str, known: MutableMapping[str, str], note: Note) -> str | None:
     """The value of ${inside}, or None where it is not known."""
+    if "[" in inside:
+        return known.get(expanded(inside, known, note))
     found = _BRACED.fullmatch(inside)
     if found is None:
         return None
