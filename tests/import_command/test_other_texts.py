@@ -238,3 +238,74 @@ def test_why_there_is_no_launch(tmp_path, text, hint):
 def test_a_compose_file_that_refers_to_itself(tmp_path):
     with pytest.raises(BadInput, match="no SGLang launch"):
         load(tmp_path, "a: &a\n  b: *a\n", "compose.yaml")
+
+
+def test_every_fenced_block_is_a_text_of_its_own(tmp_path):
+    text = (
+        "It's easy:\n```bash\nexport NCCL_PROTO=LL\n```\nthen\n"
+        f"```bash\n{SERVE}\n```\nor, if you can't:\n"
+        "```yaml\nservices:\n  a:\n    command: python -m sglang.launch_server --model-path other\n```\n"
+        "```dockerfile\nFROM x\nCMD a\n```\n"
+    )
+    config, notes = load(tmp_path, text, "README.md")
+    assert_plain(config)
+    assert notes == ["line 13: another server; only the first one (line 7) is imported"]
+
+
+def test_a_manifest_in_a_fence(tmp_path):
+    text = "Use\n```yaml\ncontainers:\n- command: [python, -m, sglang.launch_server, --model-path, m]\n```\n"
+    config, _ = load(tmp_path, text, "README.md")
+    assert config["server"]["args"] == {"model-path": "m"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'[program:sg]\ncommand=/usr/bin/{SERVE}\ndirectory=/opt\nenvironment=NCCL_PROTO=LL,A="1,2"\n',
+        f"[Service]\nExecStart=/usr/bin/{SERVE}\nWorkingDirectory=/opt\nEnvironment=NCCL_PROTO=LL 'A=1,2'\n",
+    ],
+)
+def test_the_order_in_a_unit_means_nothing(tmp_path, text):
+    config, _ = load(tmp_path, text)
+    assert config["server"]["cwd"] == "/opt"
+    assert variables(config) == {"NCCL_PROTO": "LL", "A": "1,2"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'[serve]\ncommand = "NCCL_PROTO=LL {SERVE}"\n',
+        f"func main() {{ run('bash', '-c', \"NCCL_PROTO=LL {SERVE}\") }}\n",
+    ],
+)
+def test_a_command_in_a_string_of_any_language(tmp_path, text):
+    config, _ = load(tmp_path, text)
+    assert_plain(config)
+
+
+def test_what_an_editor_starts(tmp_path):
+    text = """{
+    // comment
+    "configurations": [{
+        "module": "sglang.launch_server", "python": "/venv/bin/python", "cwd": "/w",
+        "env": {"A": "1"},
+        "args": ["--model-path", "m",
+            //"--no",
+        ]
+    }]}"""
+    config, notes = load(tmp_path, text, "launch.json")
+    assert (config["server"]["python"], config["server"]["cwd"]) == ("/venv/bin/python", "/w")
+    assert config["server"]["args"] == {"model-path": "m"}
+    assert variables(config) == {"A": 1}
+    assert notes == []
+
+
+def test_commands_of_a_list_are_lines(tmp_path):
+    text = f"env: [A=1, TOKEN]\ncommands:\n- export NCCL_PROTO=LL\n- {SERVE} --name {{{{ name }}}}\n"
+    config, notes = load(tmp_path, text, "service.yml")
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2, "name": "{{ name }}"}
+    assert variables(config) == {"A": 1, "NCCL_PROTO": "LL"}
+    assert notes == [
+        "TOKEN: its value is not in the file; write it in server.env",
+        "{{ name }} is a place to fill in: put a value there",
+    ]

@@ -36,7 +36,8 @@ def launches(text: str) -> list[Launch]:
     Without any, those of the scripts that stand in it (`run: |` of a task).
     """
     try:
-        documents = list(yaml.load_all(text, _Loader))
+        # Editors put comments of another language into their JSON.
+        documents = list(yaml.load_all(re.sub(r"(?m)^\s*//.*$", "", text), _Loader))
     except (yaml.YAMLError, ValueError, RecursionError):
         return []
     seen: set[int] = set()
@@ -71,20 +72,22 @@ def _of(spec: Mapping[str, Any]) -> list[Launch]:
     notes: list[str] = []
     unknown: dict[str, str] = {}
     environment = _environment(spec, notes, unknown)
-    words = [word for name in _WORDS for word in _split(spec.get(name))]
+    module = [str(spec.get("python", "python")), "-m", str(spec["module"])] if "module" in spec else []
+    words = module + [word for name in _WORDS for word in _split(spec.get(name))]
     words = [_referred(word, environment, unknown) for word in words]
-    folder = spec.get("working_dir", spec.get("workingDir"))
+    folder = spec.get("working_dir", spec.get("workingDir", spec.get("cwd")))
     found = server_launches(Command(spec[_LINE], {}, words, environment, [], folder, unknown))
     notes += [
         f"{name}: {spec[name]}: its variables are not read; add them to server.env"
         for name in _FILES
         if name in spec
     ]
-    notes.append(
-        f"the server ran in a container ({spec.get('image', 'its image is not named')}): run the workflow "
-        "inside it too, or name an interpreter with the same SGLang in server.python (paths are the "
-        "container's)"
-    )
+    if not module:
+        notes.append(
+            f"the server ran in a container ({spec.get('image', 'its image is not named')}): run the "
+            "workflow inside it too, or name an interpreter with the same SGLang in server.python (paths "
+            "are the container's)"
+        )
     for launch in found:
         launch.notes = [*notes, *launch.notes]
     return found
@@ -99,7 +102,8 @@ def _of_scripts(spec: Mapping[str, Any], around: Mapping[str, Any], text: str) -
     for value in spec.values():
         # A notebook has the lines of a cell in a list.
         lines = isinstance(value, list) and all(isinstance(line, str) for line in value)
-        inside = "".join(value) if lines else value
+        apart = "" if lines and any(line.endswith("\n") for line in value) else "\n"
+        inside = apart.join(value) if lines else value
         if not isinstance(inside, str) or "sglang" not in inside:
             continue
         script = shell_script.read(inside, _line_of(inside, text, spec[_LINE]), environment)

@@ -23,7 +23,9 @@ from quietgate.study.launches import Launch, is_python
 
 Config = dict[str, Any]
 
-_INLINE = re.compile(r"`([^`\n]*sglang[^`\n]*)`")
+_QUOTED = tuple(
+    re.compile(rf"{q}([^{q}\n]*(?:-m sglang\.launch_server|sglang serve) [^{q}\n]*){q}") for q in "`\"'"
+)
 _PROFILE = "imported"
 # Why a text may have no launch that can be read, and what to do.
 _INSTEAD = (
@@ -73,11 +75,26 @@ def import_command(path: Path) -> tuple[Config, list[str]]:
 def _launches(text: str) -> tuple[list[Launch], list[str]]:
     """The servers that a text starts, and what could not be done in it."""
     text, notes = pasted_text.cleaned(text)
-    if found := container_specs.launches(text) or python_sources.launches(text):
-        return found, notes
+    found: list[Launch] = []
+    shell: list[str] = []
+    for block in pasted_text.fenced(text) or [text]:
+        inside = container_specs.launches(block) or python_sources.launches(block)
+        found += inside
+        shell += [] if inside else [block]
+    if shell:
+        in_shell, more = _shell_launches(pasted_text.overlaid(shell))
+        found, notes = sorted([*found, *in_shell], key=lambda launch: launch.line), notes + more
+    # A command in the middle of a sentence, or in a string of any language.
+    for quoted in _QUOTED:
+        for words in quoted.finditer(text) if not found else ():
+            commands = shell_script.read(words[1], text.count("\n", 0, words.start()) + 1).commands
+            found += [launch for command in commands for launch in server_launches(command)]
+    return found, notes
+
+
+def _shell_launches(text: str) -> tuple[list[Launch], list[str]]:
     shell, about = launch_dialects.as_shell(text)
     script = shell_script.read(shell)
-    script.notes = [*notes, *script.notes]
     found = [launch for command in script.commands for launch in server_launches(command)]
     # A script that only writes another one.
     for heredoc in script.heredocs if not found else ():
@@ -86,11 +103,7 @@ def _launches(text: str) -> tuple[list[Launch], list[str]]:
         )
         found += [launch for command in inner.commands for launch in server_launches(command)]
         script.notes += inner.notes
-    # A command in the middle of a sentence.
-    for inline in _INLINE.finditer(text) if not found else ():
-        commands = shell_script.read(inline[1], text.count("\n", 0, inline.start()) + 1).commands
-        found += [launch for command in commands for launch in server_launches(command)]
-    return found, [*script.notes, *about]
+    return found, [*script.notes, *about] if found else []
 
 
 def _nodes_of(launches: list[Launch], notes: list[str]) -> list[Launch]:

@@ -1,7 +1,7 @@
 """Launches in the languages beside the shell's, rewritten as a shell script line by line.
 
-PowerShell and cmd.exe, a systemd unit, a Makefile, a justfile, a Dockerfile. A line stays in its place, so
-that notes name the right one; what is not understood stays as it is.
+PowerShell and cmd.exe, a unit of systemd or supervisor, a Makefile, a justfile, a Dockerfile. A line stays in
+its place, so that notes name the right one; what is not understood stays as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import shlex
 _POWERSHELL = re.compile(r"^[ \t]*\$env:\w+\s*=|[ \t]`[ \t]*$", re.M)
 _CMD = re.compile(r"^[ \t]*@?set\s+\"?\w+=|[ \t]\^[ \t]*$", re.M | re.I)
 _UNIT = re.compile(r"^ExecStart\s*=", re.M)
+_PROGRAM = re.compile(r"^\[program:.*\]", re.M)
+_STARTED = re.compile(r"(?:ExecStart|command)\s*=")
 _MAKE = re.compile(r"^[\w./-]+[ \t]*:(?!=)[^\n]*\n\t", re.M)
 _JUST = re.compile(r"^\w+\s*:=.*$(?s:.*)\{\{", re.M)
 _DOCKER = re.compile(r"\A(?:[ \t]*(?:#[^\n]*|ARG [^\n]*|)\n)*[ \t]*FROM\s+(\S+)", re.I)
@@ -22,6 +24,7 @@ _VALUE = r"(\"[^\"]*\"|'[^']*'|[^\s\"'(){}]+)"
 
 def as_shell(text: str) -> tuple[str, list[str]]:
     """The text as a shell script, and notes; a shell script comes back as it is."""
+    original = text
     if found := _DOCKER.match(text):
         return _of_dockerfile(text), [
             f"the server ran in an image made from {found[1]}: run the workflow inside it too, or name an "
@@ -31,12 +34,24 @@ def as_shell(text: str) -> tuple[str, list[str]]:
         (_POWERSHELL, _of_powershell),
         (_CMD, _of_cmd),
         (_UNIT, _of_unit),
+        (_PROGRAM, _of_program),
         (_MAKE, _of_makefile),
         (_JUST, _of_justfile),
     ):
         if language.search(text):
             text = "\n".join(map(rewrite, text.split("\n")))
+    if _UNIT.search(original) or _PROGRAM.search(original):
+        started = [i for i, line in enumerate(original.split("\n")) if _STARTED.match(line)]
+        text = _settled_first(text, started[0]) if started else text
     return text, []
+
+
+def _settled_first(text: str, command: int) -> str:
+    """A unit with the settings behind its command before it: there the order means nothing."""
+    lines = text.split("\n")
+    late = [i for i in range(command, len(lines)) if lines[i].startswith(("export ", "cd ", "source "))]
+    lines[command] = "; ".join([*(lines[i] for i in late), lines[command]])
+    return "\n".join("" if i in late else line for i, line in enumerate(lines))
 
 
 def _of_powershell(line: str) -> str:
@@ -67,6 +82,15 @@ def _of_unit(line: str) -> str:
         (r"WorkingDirectory\s*=\s*-?", "cd "),
     ):
         line = re.sub(rf"^{name}", command, line)
+    return line
+
+
+def _of_program(line: str) -> str:
+    line = re.sub(r"^command\s*=\s*", "", line)
+    line = re.sub(r"^directory\s*=\s*", "cd ", line)
+    if found := re.match(r"environment\s*=\s*(.*)$", line):
+        pairs = re.findall(r"\w+=(?:\"[^\"]*\"|'[^']*'|[^,\s]*)", found[1])
+        return "export " + " ".join(pairs)
     return line
 
 

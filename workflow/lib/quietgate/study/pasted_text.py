@@ -36,15 +36,31 @@ def cleaned(text: str) -> tuple[str, list[str]]:
     notes = (
         [f"line {changed}: typographic quotes, dashes or blanks are read as plain ones"] if changed else []
     )
-    return "\n".join(_fenced(found)), notes
+    return "\n".join(found), notes
 
 
-def _fenced(lines: list[str]) -> list[str]:
-    """Of Markdown only what is fenced, where a launch is; the other lines are left empty."""
-    inside, kept, any_launch = False, [], False
-    for line in lines:
-        if _FENCE.match(line):
-            inside = not inside
-        kept.append(line if inside else "")
-        any_launch |= inside and "sglang" in line
-    return kept if any_launch else lines
+def fenced(text: str) -> list[str]:
+    """Of Markdown the fenced blocks, each behind blank lines that keep its place; none without a launch."""
+    blocks: list[str] = []
+    begun: int | None = None
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        if not _FENCE.match(line):
+            continue
+        if begun is None:
+            begun = i + 1
+        else:
+            blocks.append("\n" * begun + "\n".join(lines[begun:i]))
+            begun = None
+    if begun is not None:
+        blocks.append("\n" * begun + "\n".join(lines[begun:]))
+    return blocks if any("sglang" in block for block in blocks) else []
+
+
+def overlaid(blocks: list[str]) -> str:
+    """Blocks of one text as a text, each in its place."""
+    lines = [""] * max(block.count("\n") + 1 for block in blocks)
+    for block in blocks:
+        for i, line in enumerate(block.split("\n")):
+            lines[i] = line or lines[i]
+    return "\n".join(lines)

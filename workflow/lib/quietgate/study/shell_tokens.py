@@ -29,8 +29,8 @@ _OPERATORS = (
     "(",
     ")",
 )
-# A place to fill in, <model>; no redirection has a word between both signs.
-_PLACE = re.compile(r"<[A-Za-z_](?:[\w ./:-]*\w)?>(?=[\s\"':/,]|$)")
+# A place to fill in, <model> or {{ model }}; no redirection has a word between both signs.
+_PLACE = re.compile(r"<[A-Za-z_](?:[\w ./:-]*\w)?>(?=[\s\"':/,]|$)|\{\{[^{}\n]*\}\}")
 REDIRECTIONS = {">", ">>", "<", "&>", "&>>", ">&", "<&", "<<<", "<<"}
 
 
