@@ -309,3 +309,26 @@ def test_commands_of_a_list_are_lines(tmp_path):
         "TOKEN: its value is not in the file; write it in server.env",
         "{{ name }} is a place to fill in: put a value there",
     ]
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["the users' model\n", 'a 27" screen\n', "options=(see below\n", "X=$((1 << N))\n", "---\n"],
+)
+def test_what_begins_and_never_ends_takes_nothing_with_it(tmp_path, before):
+    config, _ = load(tmp_path, f"{before}NCCL_PROTO=LL {SERVE}\n---\nthat's it\n")
+    assert_plain(config)
+
+
+def test_a_quotation_of_prose_around_a_launch_is_named(tmp_path):
+    _, notes = load(tmp_path, f"the users' model\n{SERVE}\nthe users' log\n")
+    assert notes == ["line 2: an open quotation closes behind this line; what stands before is not read"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Then use sglang serve to start it.\n", "python -m sglang.launch_server and wait\n"]
+)
+def test_a_sentence_that_names_the_program_is_no_launch(tmp_path, text):
+    config, notes = load(tmp_path, f"{text}NCCL_PROTO=LL {SERVE}\n")
+    assert_plain(config)
+    assert notes == []

@@ -9,23 +9,12 @@ from typing import Any
 
 from quietgate.errors import BadInput
 from quietgate.inspect.lines import read_text
-from quietgate.study import (
-    container_specs,
-    imported_flags,
-    launch_dialects,
-    pasted_text,
-    python_sources,
-    shell_script,
-)
+from quietgate.study import imported_flags, launch_texts
 from quietgate.study.imported_flags import typed
-from quietgate.study.launch_wrappers import server_launches
 from quietgate.study.launches import Launch, is_python
 
 Config = dict[str, Any]
 
-_QUOTED = tuple(
-    re.compile(rf"{q}([^{q}\n]*(?:-m sglang\.launch_server|sglang serve) [^{q}\n]*){q}") for q in "`\"'"
-)
 _PROFILE = "imported"
 # Why a text may have no launch that can be read, and what to do.
 _INSTEAD = (
@@ -58,7 +47,7 @@ def import_command(path: Path) -> tuple[Config, list[str]]:
         BadInput: there is no SGLang launch in the file.
     """
     path = Path(path)
-    launches, notes = _launches(read_text(path, "launch script"))
+    launches, notes = launch_texts.launches(read_text(path, "launch script"))
     if not launches:
         text = read_text(path, "launch script")
         hints = [hint for pattern, hint in _INSTEAD if re.search(pattern, text)]
@@ -70,40 +59,6 @@ def import_command(path: Path) -> tuple[Config, list[str]]:
     config = _config(path, nodes, notes)
     notes += _unknown(nodes, config)
     return config, list(dict.fromkeys(notes))
-
-
-def _launches(text: str) -> tuple[list[Launch], list[str]]:
-    """The servers that a text starts, and what could not be done in it."""
-    text, notes = pasted_text.cleaned(text)
-    found: list[Launch] = []
-    shell: list[str] = []
-    for block in pasted_text.fenced(text) or [text]:
-        inside = container_specs.launches(block) or python_sources.launches(block)
-        found += inside
-        shell += [] if inside else [block]
-    if shell:
-        in_shell, more = _shell_launches(pasted_text.overlaid(shell))
-        found, notes = sorted([*found, *in_shell], key=lambda launch: launch.line), notes + more
-    # A command in the middle of a sentence, or in a string of any language.
-    for quoted in _QUOTED:
-        for words in quoted.finditer(text) if not found else ():
-            commands = shell_script.read(words[1], text.count("\n", 0, words.start()) + 1).commands
-            found += [launch for command in commands for launch in server_launches(command)]
-    return found, notes
-
-
-def _shell_launches(text: str) -> tuple[list[Launch], list[str]]:
-    shell, about = launch_dialects.as_shell(text)
-    script = shell_script.read(shell)
-    found = [launch for command in script.commands for launch in server_launches(command)]
-    # A script that only writes another one.
-    for heredoc in script.heredocs if not found else ():
-        inner = shell_script.read(
-            heredoc.text, heredoc.line, script.variables if heredoc.is_expanded else None
-        )
-        found += [launch for command in inner.commands for launch in server_launches(command)]
-        script.notes += inner.notes
-    return found, [*script.notes, *about] if found else []
 
 
 def _nodes_of(launches: list[Launch], notes: list[str]) -> list[Launch]:

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from quietgate.study import launch_elsewhere, shell_script
 from quietgate.study.launch_elsewhere import CONTAINERS, IMAGE_RUNNERS, RANK_STARTERS
 from quietgate.study.launches import Launch, is_python, server_at, starts_cli
+from quietgate.study.shell_variables import is_expansion
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 # Wrappers that change nothing the server's command line shows.
@@ -116,7 +117,8 @@ def _unwrap(words: list[str], launch: Launch) -> list[Launch]:
     if at_flags is None:
         return []
     launch.program, launch.flags = words[: at_flags + 1], words[at_flags + 1 :]
-    return [launch]
+    # Without any, a sentence that names the program.
+    return [launch] if any(w.startswith("--") or "/" in w or is_expansion(w) for w in launch.flags) else []
 
 
 def _left_out(launch: Launch, words: list[str]) -> str:

@@ -19,6 +19,10 @@ _PROMPT = re.compile(
 _NEXT_PROMPT = re.compile(r"\s*>\s+(?=\S)")  # of a continued line; else it is a redirection
 _CONTINUED = re.compile(r"(.*)\\(?:\s*|\s+#.*)$", re.S)
 _HEREDOC = re.compile(rf"(?<!<)<<(-?)\s*(['\"]?)({NAME})\2")
+_ARITHMETIC = re.compile(r"\(\(.*?\)\)")
+_FLAG = re.compile(r"\s*--[A-Za-z]")
+# A quotation over more lines than this is an apostrophe of prose.
+_LONGEST = 400
 _ARRAY = re.compile(rf"(?:^|\s){NAME}\+?=\(")
 
 Line = tuple[int, str]
@@ -49,16 +53,24 @@ def split(text: str, first: int = 1) -> Lines:
         first: the number of its first line.
     """
     lines = Lines()
-    numbered = iter(enumerate(text.replace("\r\n", "\n").split("\n"), first))
+    numbered = list(enumerate(text.replace("\r\n", "\n").split("\n"), first))
+    while numbered:
+        numbered = _taken(numbered, lines)
+    return lines
+
+
+def _taken(numbered: list[Line], lines: Lines) -> list[Line]:
+    """Take lines; what is left: nothing, or what follows the first line of a quotation that never ends."""
+    rest = iter(numbered)
     pending, begun, prompted = "", 0, False
-    for number, raw in numbered:
+    for number, raw in rest:
         line = raw
         if line.lstrip().startswith(("```", "#")) and not inside_quotes(pending):
             continue  # also in the middle of a continued command, where a shell would stop
         if not pending:
             line, prompts = _PROMPT.subn("", line, count=1) if _PROMPT.match(line) else (line, 0)
             prompted = bool(prompts)
-            if line.lstrip().startswith("--") and lines.commands:
+            if _FLAG.match(line) and lines.commands:
                 begun, before = lines.commands.pop()
                 pending = before + "\n"  # a continuation that lost its backslash
         elif not line.strip() and not inside_quotes(pending):
@@ -77,18 +89,22 @@ def split(text: str, first: int = 1) -> Lines:
             pending = begins + ("" if inside_quotes(begins) else "\n")
         elif inside_quotes(whole) or inside_array(whole):
             pending = whole + "\n"
+            if number - begun > _LONGEST:
+                break
         else:
             lines.commands.append((begun, whole))
-            if found := _HEREDOC.search(whole):
+            if found := _HEREDOC.search(_ARITHMETIC.sub("", whole)):
                 body = []
-                for _, inner in numbered:
+                for _, inner in rest:
                     if (inner.strip() if found[1] else inner.rstrip()) == found[3]:
                         break
                     body.append(inner)
                 lines.heredocs.append(Heredoc(number + 1, "\n".join(body), not found[2]))
-    if pending.strip():
-        lines.commands.append((begun, pending))
-    return lines
+    if not pending.strip():
+        return []
+    is_open = inside_quotes(pending) or inside_array(pending)
+    lines.commands.append((begun, pending.split("\n", 1)[0] if is_open else pending))
+    return [line for line in numbered if line[0] > begun] if is_open else []
 
 
 def inside_array(text: str) -> bool:

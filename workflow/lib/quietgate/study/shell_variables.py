@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import warnings
 from collections.abc import Callable, MutableMapping
 from fnmatch import fnmatchcase
 
@@ -192,6 +193,9 @@ def _arithmetic(text: str, known: MutableMapping[str, str]) -> str | None:
         raise ValueError(text)
 
     try:
-        return str(of(ast.parse(re.sub(rf"\$\{{?({NAME})\}}?", r"\1", text).strip(), mode="eval").body))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is no number
+            tree = ast.parse(re.sub(rf"\$\{{?({NAME})\}}?", r"\1", text).strip(), mode="eval")
+        return str(of(tree.body))
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, OverflowError):
         return None
