@@ -153,3 +153,9 @@ declare -a ARGS=(--host "${{NODES[0]}}"   # (the first)
 def test_the_folder_that_the_server_is_started_in(tmp_path, before, folder):
     config, _ = load(tmp_path, f"{before}\n{SERVE}")
     assert config["server"].get("cwd") == folder
+
+
+def test_arguments_that_the_script_sets_itself(tmp_path):
+    config, notes = load(tmp_path, f'set -- --tp 2 --name "two words"\nset -e\n{SERVE} "$@"')
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2, "name": "two words"}
+    assert notes == []

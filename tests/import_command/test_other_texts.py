@@ -332,3 +332,9 @@ def test_a_sentence_that_names_the_program_is_no_launch(tmp_path, text):
     config, notes = load(tmp_path, f"{text}NCCL_PROTO=LL {SERVE}\n")
     assert_plain(config)
     assert notes == []
+
+
+def test_a_quotation_that_never_ends_keeps_the_lines_before_it(tmp_path):
+    text = "python -m sglang.launch_server --model-path m\n --tp 2 \\\n --name 'open\nusers' log\n--tp 's\n"
+    config, _ = load(tmp_path, text)
+    assert config["server"]["args"]["model-path"] == "m"

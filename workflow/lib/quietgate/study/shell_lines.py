@@ -60,9 +60,10 @@ def split(text: str, first: int = 1) -> Lines:
 
 
 def _taken(numbered: list[Line], lines: Lines) -> list[Line]:
-    """Take lines; what is left: nothing, or what follows the first line of a quotation that never ends."""
+    """Take lines; what is left: nothing, or what follows the line of a quotation that never ends."""
     rest = iter(numbered)
     pending, begun, prompted = "", 0, False
+    opened: Line | None = None  # where what is pending became a quotation or an array
     for number, raw in rest:
         line = raw
         if line.lstrip().startswith(("```", "#")) and not inside_quotes(pending):
@@ -82,14 +83,16 @@ def _taken(numbered: list[Line], lines: Lines) -> list[Line]:
         begun = begun if pending else number
         whole = pending + line
         pending = ""
+        is_open = inside_quotes(whole) or inside_array(whole)
+        opened = (opened or (number, whole)) if is_open else None
         continued = _CONTINUED.match(whole)
         if continued:
             # A line end ends a comment; in quotes, a shell leaves nothing of it.
             begins = continued[1].rstrip("\\")  # doubled in a script that another one writes
             pending = begins + ("" if inside_quotes(begins) else "\n")
-        elif inside_quotes(whole) or inside_array(whole):
+        elif opened:
             pending = whole + "\n"
-            if number - begun > _LONGEST:
+            if number - opened[0] > _LONGEST:
                 break
         else:
             lines.commands.append((begun, whole))
@@ -102,9 +105,8 @@ def _taken(numbered: list[Line], lines: Lines) -> list[Line]:
                 lines.heredocs.append(Heredoc(number + 1, "\n".join(body), not found[2]))
     if not pending.strip():
         return []
-    is_open = inside_quotes(pending) or inside_array(pending)
-    lines.commands.append((begun, pending.split("\n", 1)[0] if is_open else pending))
-    return [line for line in numbered if line[0] > begun] if is_open else []
+    lines.commands.append((begun, opened[1] if opened else pending))
+    return [line for line in numbered if line[0] > opened[0]] if opened else []
 
 
 def inside_array(text: str) -> bool:

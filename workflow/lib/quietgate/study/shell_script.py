@@ -202,6 +202,8 @@ class _Reader:
     def _builtin(self, words: list[str], assignments: dict[str, str], line: int) -> bool:
         """Take a command that changes what later commands see."""
         match words[0]:
+            case "set" if "--" in words:
+                self.words.set_array("@", words[words.index("--") + 1 :])
             case name if name in _DECLARING | {"set"}:
                 self.words.variables.update(assignments)
                 for word in words[1:]:
