@@ -9,7 +9,7 @@ import yaml
 
 from quietgate.errors import BadInput
 from quietgate.study.config import resolve
-from quietgate.study.import_command import import_command
+from quietgate.study.importing.import_command import import_command
 
 
 def load(tmp_path: Path, text: str, name: str = "launch.sh") -> tuple[dict, list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quietgate.study.import_command import import_command
+from quietgate.study.importing.import_command import import_command
 
 SERVE = "python -m sglang.launch_server --model-path m --tp 2"
 PYTHON = ["python", "-m", "sglang.launch_server"]

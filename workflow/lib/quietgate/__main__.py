@@ -95,7 +95,7 @@ def _inspect(args: argparse.Namespace) -> int:
 def _import_command(args: argparse.Namespace) -> int:
     import yaml
 
-    from quietgate.study.import_command import import_command
+    from quietgate.study.importing.import_command import import_command
 
     config, notes = import_command(args.file)
     for note in notes:

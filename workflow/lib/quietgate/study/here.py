@@ -10,7 +10,7 @@ from typing import Any
 
 from quietgate.files import at_home
 from quietgate.study.flags import canonical
-from quietgate.study.launch_elsewhere import ELSEWHERE
+from quietgate.study.importing.elsewhere import ELSEWHERE
 from quietgate.study.nccl_variables import missing_file
 from quietgate.study.study import Study
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quietgate.study.launches import Launch
-from quietgate.study.shell_variables import is_expansion
+from quietgate.study.importing.launches import Launch
+from quietgate.study.importing.shell_variables import is_expansion
 
 CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 IMAGE_RUNNERS = frozenset({"apptainer", "singularity", "enroot"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from quietgate.study.shell_variables import NAME, closing
+from quietgate.study.importing.shell_variables import NAME, closing
 
 _PROMPT = re.compile(
     r"\s*(?:\([\w.-]+\)\s*)?"

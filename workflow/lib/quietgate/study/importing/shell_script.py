@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from quietgate.study import shell_blocks, shell_lines
-from quietgate.study.shell_lines import Heredoc, Line
-from quietgate.study.shell_tokens import REDIRECTIONS, Piece, Token, commands
-from quietgate.study.shell_words import ASSIGNMENT, PROLONGED, Word, Words
+from quietgate.study.importing import shell_blocks, shell_lines
+from quietgate.study.importing.shell_lines import Heredoc, Line
+from quietgate.study.importing.shell_tokens import REDIRECTIONS, Piece, Token, commands
+from quietgate.study.importing.shell_words import ASSIGNMENT, PROLONGED, Word, Words
 
 _CONTROL = {"for", "while", "until", "if", "case", "function", "select", "then", "do", "else", "elif"}
 _CONTROL_END = {"done", "fi", "esac", "{", "}", "(", ")", "!"}

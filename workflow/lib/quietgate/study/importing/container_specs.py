@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from quietgate.study import shell_script
-from quietgate.study.launch_wrappers import server_launches
-from quietgate.study.launches import Launch
-from quietgate.study.shell_script import Command
-from quietgate.study.shell_variables import expanded
+from quietgate.study.importing import shell_script
+from quietgate.study.importing.launches import Launch
+from quietgate.study.importing.shell_script import Command
+from quietgate.study.importing.shell_variables import expanded
+from quietgate.study.importing.wrappers import server_launches
 
 # In this order they make the command line; compose has the first two, Kubernetes the last two.
 _WORDS = ("entrypoint", "command", "args")

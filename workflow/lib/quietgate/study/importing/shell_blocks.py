@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from quietgate.study.shell_tokens import Piece, Token
+from quietgate.study.importing.shell_tokens import Piece, Token
 
 Word = tuple[Piece, ...]
 _OPENING = {"for", "while", "until", "select"}

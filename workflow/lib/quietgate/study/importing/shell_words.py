@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from quietgate.study.shell_tokens import Piece, tokens_of
-from quietgate.study.shell_variables import NAME, expanded, fields
+from quietgate.study.importing.shell_tokens import Piece, tokens_of
+from quietgate.study.importing.shell_variables import NAME, expanded, fields
 
 ASSIGNMENT = re.compile(rf"({NAME})(\+?)=(.*)", re.S)
 # Lists that a script prolongs; a launch puts the value that the workflow was started with in this place.

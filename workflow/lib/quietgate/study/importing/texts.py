@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from quietgate.study import container_specs, launch_dialects, pasted_text, python_sources, shell_script
-from quietgate.study.launch_wrappers import server_launches
-from quietgate.study.launches import Launch
+from quietgate.study.importing import container_specs, dialects, pasted_text, python_sources, shell_script
+from quietgate.study.importing.launches import Launch
+from quietgate.study.importing.wrappers import server_launches
 
 _QUOTED = tuple(
     re.compile(rf"{q}([^{q}\n]*(?:-m sglang\.launch_server|sglang serve) [^{q}\n]*){q}") for q in "`\"'"
@@ -43,7 +43,7 @@ def launches(text: str) -> tuple[list[Launch], list[str]]:
 
 
 def _shell_launches(text: str) -> tuple[list[Launch], list[str]]:
-    shell, about = launch_dialects.as_shell(text)
+    shell, about = dialects.as_shell(text)
     script = shell_script.read(shell)
     found = [launch for command in script.commands for launch in server_launches(command)]
     # A script that only writes another one.

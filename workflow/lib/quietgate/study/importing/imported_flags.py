@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from quietgate.study.shell_variables import is_expansion
+from quietgate.study.importing.shell_variables import is_expansion
 
 Config = dict[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from quietgate.study import launch_elsewhere, shell_script
-from quietgate.study.launch_elsewhere import CONTAINERS, IMAGE_RUNNERS, RANK_STARTERS
-from quietgate.study.launches import Launch, is_python, server_at, starts_cli
-from quietgate.study.shell_variables import is_expansion
+from quietgate.study.importing import elsewhere, shell_script
+from quietgate.study.importing.elsewhere import CONTAINERS, IMAGE_RUNNERS, RANK_STARTERS
+from quietgate.study.importing.launches import Launch, is_python, server_at, starts_cli
+from quietgate.study.importing.shell_variables import is_expansion
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 # Wrappers that change nothing the server's command line shows.
@@ -68,13 +68,13 @@ def _unwrap(words: list[str], launch: Launch) -> list[Launch]:
         elif name in _TRANSPARENT:
             words = _after_options(words[1:], _WITH_VALUE.get(name, set()))
         elif name in CONTAINERS:
-            words = launch_elsewhere.in_container(words, launch)
+            words = elsewhere.in_container(words, launch)
         elif name in IMAGE_RUNNERS:
-            words = launch_elsewhere.in_image(words, launch)
+            words = elsewhere.in_image(words, launch)
         elif name in RANK_STARTERS:
             launch.notes.append(f"{name} and its options are left out: the workflow starts the server itself")
             at = _next_program(words)
-            launch_elsewhere.to_ranks(words[1:at], launch)
+            elsewhere.to_ranks(words[1:at], launch)
             words = words[at:]
         elif name in ("kubectl", "oc") and "--" in words:
             launch.notes.append(f"`{name}` is left out: run the workflow where the server ran")

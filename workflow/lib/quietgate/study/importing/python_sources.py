@@ -9,11 +9,11 @@ import ast
 import warnings
 from collections.abc import Iterator
 
-from quietgate.study import shell_script
-from quietgate.study.launch_wrappers import server_launches
-from quietgate.study.launches import Launch
-from quietgate.study.shell_script import Command
-from quietgate.study.shell_variables import expanded
+from quietgate.study.importing import shell_script
+from quietgate.study.importing.launches import Launch
+from quietgate.study.importing.shell_script import Command
+from quietgate.study.importing.shell_variables import expanded
+from quietgate.study.importing.wrappers import server_launches
 
 _TALK = {
     "print",

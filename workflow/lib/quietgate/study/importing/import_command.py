@@ -9,9 +9,9 @@ from typing import Any
 
 from quietgate.errors import BadInput
 from quietgate.inspect.lines import read_text
-from quietgate.study import imported_flags, launch_texts
-from quietgate.study.imported_flags import typed
-from quietgate.study.launches import Launch, is_python
+from quietgate.study.importing import imported_flags, texts
+from quietgate.study.importing.imported_flags import typed
+from quietgate.study.importing.launches import Launch, is_python
 
 Config = dict[str, Any]
 
@@ -47,7 +47,7 @@ def import_command(path: Path) -> tuple[Config, list[str]]:
         BadInput: there is no SGLang launch in the file.
     """
     path = Path(path)
-    launches, notes = launch_texts.launches(read_text(path, "launch script"))
+    launches, notes = texts.launches(read_text(path, "launch script"))
     if not launches:
         text = read_text(path, "launch script")
         hints = [hint for pattern, hint in _INSTEAD if re.search(pattern, text)]

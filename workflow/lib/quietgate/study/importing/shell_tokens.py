@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quietgate.study.shell_lines import Line
-from quietgate.study.shell_variables import closing, end_of
+from quietgate.study.importing.shell_lines import Line
+from quietgate.study.importing.shell_variables import closing, end_of
 
 _OPERATORS = (
     "&&",
