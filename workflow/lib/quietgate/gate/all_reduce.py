@@ -21,7 +21,7 @@ from quietgate.files import at_home, digest, read_json
 from quietgate.gate.bypass import decode_bytes
 from quietgate.gate.plan import plan_for
 from quietgate.inspect import nccl
-from quietgate.inspect.failure_rules import ADVICE
+from quietgate.inspect.failure_classes import ADVICE
 from quietgate.serve import lease
 from quietgate.serve.lease import LaunchSpec, Live
 from quietgate.study import Cell, Study, command

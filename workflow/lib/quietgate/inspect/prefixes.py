@@ -28,7 +28,7 @@ _PEEL = re.compile(
     | [\w.@-]+\s+\|\s                                                                    # docker compose
     | \[[\d,]+\]<std(?:err|out)>:                                                        # mpirun
     | \d+:\s+                                                                            # srun --label
-    | (?!python|\w*(?:Error|Exception):)[A-Za-z](?=[\w.-]*\d)[\w.-]*:\s(?=\S)               # host:
+    | (?!python|\w*(?:Error|Exception):|E[A-Z]\d{4}:)[A-Za-z](?=[\w.-]*\d)[\w.-]*:\s(?=\S)  # host:
     | (?:INFO|WARNING|ERROR|CRITICAL):\s+
     )""",
     re.X,

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from quietgate.inspect.failure_rules import ADVICE
+from quietgate.inspect.failure_classes import ADVICE
 from quietgate.inspect.failures import Failure, Watch
 from quietgate.inspect.lines import Block
 from quietgate.inspect.log import arguments
