@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from quietgate.inspect.failure_causes_inside import INSIDE
 from quietgate.inspect.failure_causes_outside import OUTSIDE
-from quietgate.inspect.failure_ranks import CONSEQUENCE, GENERIC, SYMPTOM, WEAK, Table
+from quietgate.inspect.failure_ranks import CONSEQUENCE, GENERIC, ROOT, SYMPTOM, WEAK, Table
 
 # What a cause looks like where nothing names it, and what every death leaves behind.
 _SIGNS: Table = (
@@ -27,7 +27,18 @@ _SIGNS: Table = (
         ],
     ),
     ("hang", SYMPTOM, [(b"<defunct>", rb"sglang\S* <defunct>")]),
+    # A rank misses another one, which may have died of a cause that is logged elsewhere.
+    (
+        "nccl_init",
+        GENERIC,
+        [
+            b"ncclRemoteError",
+            (b"remote process exited", rb"NCCL error"),
+            (b"gloo/", rb"rror: .*\bgloo/.*(?:closed|reset) by peer"),
+        ],
+    ),
     # Native code that ends by itself, with a word on why.
+    ("unknown", ROOT, [(b"Assertion ", rb":\d+: .*Assertion [`'].*failed")]),
     (
         "unknown",
         SYMPTOM,
@@ -56,11 +67,13 @@ _SIGNS: Table = (
             (b"xit", rb"[Ee]xit [Cc]ode:?\s+(?:-9|137)\b|exited with code 137\b"),
             (b"status=9/KILL", rb"code=killed"),
             b"Child process unexpectedly failed with exitcode=",
+            (b"crashed with exit code", rb"Subprocess \S+"),
             (b" CANCELLED AT ", rb"slurmstepd: error: \*\*\* (?:JOB|STEP) "),
             b"Received sigquit from a child",
             b"SIGQUIT received",
         ],
     ),
+    ("unknown", GENERIC, [b"scheduler died during initialization"]),
     # Under load a false alarm in some versions.
     ("hang", WEAK, [b"Health check failed. Server couldn't get a response"]),
     (

@@ -113,14 +113,16 @@ class Watch:
         raised = tracebacks.raised(text)
         if rule is not None:
             survived = survived and (raised is not None or rule.rank == WEAK)
-            self._matched(rule, number, texts, i, survived)
+            self._matched(rule, number, texts, i, survived, raised is not None)
         elif raised is not None:
             self._raised(*raised, number, texts, i, survived)
         elif "hit an exception" in text:
             self._shipper = self._shipper or shipper(line)
             self._seen.hit(told("unknown", self._bare(line), number))
 
-    def _matched(self, rule: Rule, number: int, texts: list[bytes], i: int, survived: bool) -> None:
+    def _matched(
+        self, rule: Rule, number: int, texts: list[bytes], i: int, survived: bool, raised: bool
+    ) -> None:
         text = self._bare(texts[i])
         text = next((part for part in text.split("\n") if rule.text.decode() in part), text).strip()
         text = tracebacks.with_reason(text, (), texts[i + 1 :])
@@ -134,7 +136,8 @@ class Watch:
             return  # what dies after we told it to stop died of that
         rank = WEAK if heading else REQUEST if survived or self._of_request(rule) else rule.rank
         place = self._place(texts, i) if b"rror" in texts[i] else None
-        self._seen.rule(rank, told(rule.failure_class, text, number, place))
+        failure = told(rule.failure_class, text, number, place)
+        self._seen.rule(rank, failure, raised)
 
     def _of_request(self, rule: Rule) -> bool:
         return rule.rank == WEAK and rule.failure_class == "context_too_long" and self.stage == READY

@@ -9,7 +9,8 @@ import re
 _PEEL = re.compile(
     rb"""\s*(?:
       \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\s+
-          (?:std(?:err|out)\s+[FP]\s+)?(?:-\s+[A-Z]+\s+-\s+)?                            # kubelet, logging
+          (?:std(?:err|out)\s+[FP]\s+)?                                                # kubelet
+          (?:-\s+(?:[\w.]+\s+-\s+)?[A-Z]+\s+-\s+|\|\s+[A-Z]+\s+\|\s+\S+\s+-\s)?          # logging, loguru
     | (?:ERROR|INFO|WARNING|DEBUG|DEFAULT|NOTICE|CRITICAL)\s+(?=\d{4}-\d\d-\d\dT)       # cloud export
     | (?:ERROR|INFO|WARNING|DEBUG)\s+\d\d-\d\d\s\d\d:\d\d:\d\d\s+\S+:\d+\]\s             # vLLM style
     | [A-Z][a-z]{2}\s+\d+\s\d\d:\d\d:\d\d\s+                                              # syslog, journal
@@ -26,6 +27,7 @@ _PEEL = re.compile(
     | \(raylet[^)]*\)\s
     | [\w.-]+\s>>\s                                                                      # host >>
     | [\w.@-]+\s+\|\s                                                                    # docker compose
+    | \xe2\x94[\x82\x83]\s                                                              # a terminal's frame
     | \[[\d,]+\]<std(?:err|out)>:                                                        # mpirun
     | \d+:\s+                                                                            # srun --label
     | (?!python|\w*(?:Error|Exception):|E[A-Z]\d{4}:)[A-Za-z](?=[\w.-]*\d)[\w.-]*:\s(?=\S)  # host:
@@ -52,7 +54,7 @@ def message(line: bytes) -> str:
         if found.end() == at:
             break
         at = found.end()
-    return line[at:].decode("utf-8", "replace").strip()
+    return line[at:].decode("utf-8", "replace").rstrip("│┃ \r\n").strip()
 
 
 def unwrapped(line: bytes) -> bytes:

@@ -26,13 +26,17 @@ class Evidence:
     _best: dict[int, Failure] = field(default_factory=dict)
     _first_exception: Failure | None = None
     _scheduler: Failure | None = None  # the line that says that a scheduler hit an exception ...
-    _schedulers: Failure | None = None  # ... and the exception
+    _schedulers: Failure | None = None  # ... and the exception, where no rule knows it
+    _expected: bool = False  # a scheduler's exception has still to come,
+    _above: Failure | None = None  # or stands above, in a log that stands newest first
     _starts: int = 0  # communicators that began to initialise
     _completes: int = 0
     _start_line: int | None = None
 
-    def rule(self, rank: int, failure: Failure) -> None:
-        """A line of this rank tells of this failure."""
+    def rule(self, rank: int, failure: Failure, raised: bool = False) -> None:
+        """A line of this rank tells of this failure; `raised`: it is an exception's."""
+        if raised:
+            self._expected, self._above = False, None
         if self.newest_first and rank <= GENERIC:
             self._best[rank] = failure
         else:
@@ -42,12 +46,19 @@ class Evidence:
         """A process of the server says that it hit an exception, which stands in the lines that follow."""
         self.died(line.line)
         self._scheduler = self._scheduler or line
+        if not self.newest_first:
+            self._expected = True
+        elif self._above is not None:
+            self._schedulers = self._above
+        self._above = None
 
     def exception(self, failure: Failure) -> None:
         """An exception that no rule knows."""
-        if self._scheduler is not None:
+        if self._expected:
             self._schedulers = self._schedulers or failure
-        self._first_exception = self._first_exception or failure
+        self._expected = False
+        self._above = failure
+        self._first_exception = failure if self.newest_first else self._first_exception or failure
 
     def died(self, number: int | None) -> None:
         """Only a dying server writes this line."""
@@ -81,16 +92,19 @@ class Evidence:
         }
         if (best := ranked.get(ROOT)) is not None:
             return best
-        generic = self._schedulers or self._first_exception or self._scheduler
-        if self.stopped is not None and (generic is None or _later(generic, self.stopped)):
+        hit, first = self._schedulers, self._first_exception
+        generic = hit or first or self._scheduler
+        if self.stopped is not None and (generic is None or self._after(generic, self.stopped)):
             return self.stopped
         if (vague := ranked.get(VAGUE)) is not None:
             return vague
+        # A scheduler's own exception explains what other ranks say, and both the symptoms that follow.
+        said = ranked.get(GENERIC) if hit is None else hit
         symptom = ranked.get(SYMPTOM)
-        # A scheduler's own exception explains the symptoms that follow it.
-        hit = self._schedulers
-        if symptom is not None and not (hit is not None and _later(symptom, hit)):
+        if symptom is not None and (said is None or not self._after(symptom, said)):
             return symptom
+        if said is not None and (said is hit or first is None or self._after(first, said)):
+            return said
         if generic is not None:
             return generic
         # What is missing tells more than a consequence, or a word in prose.
@@ -106,6 +120,8 @@ class Evidence:
             return told("hang", f"the log ends in the stage {stage!r}, which began and never ended", None)
         return None
 
-
-def _later(a: Failure, b: Failure) -> bool:
-    return (a.line or 0) > (b.line or 0)
+    def _after(self, a: Failure, b: Failure) -> bool:
+        """Was `a` written after `b`? By their lines."""
+        if self.newest_first:
+            a, b = b, a
+        return (a.line or 0) > (b.line or 0)

@@ -178,12 +178,10 @@ class Server:
         found = self.watch.result()
         if found is None or found.failure_class == "stopped_by_us":
             return None
-        lives_on = (
-            self.watch.death is None
-            and found.line is not None
-            and self._last_alive > found.line + _ALIVE_LINES
-        )
-        return None if lives_on else found
+        if found.line is None or self.watch.death is not None:
+            return found
+        became_ready = self.ready_line is not None and self.ready_line > found.line
+        return None if became_ready or self._last_alive > found.line + _ALIVE_LINES else found
 
     def seconds_to_ready(self) -> float | None:
         """From its arguments to its ready line, by their stamps."""
