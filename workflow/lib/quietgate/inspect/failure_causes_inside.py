@@ -40,8 +40,9 @@ INSIDE: Table = (
         "context_too_long",
         ROOT,
         [
-            (b" than the ", rb"(?:greater|longer|larger) than the derived (?:context|max)"),
-            (b"context_length", rb"context_length.*(?:greater|larger|longer) than"),
+            # With an override it is a warning.
+            (b" than the derived ", rb"^(?!.*Warning: ).*(?:greater|longer|larger) than the derived"),
+            (b"context_length", rb"^(?!.*Warning: ).*context_length.*(?:greater|larger|longer) than"),
             (b"context length", rb"Error.*context length.*(?:greater|larger|longer) than"),
         ],
     ),

@@ -79,6 +79,7 @@ OUTSIDE: Table = (
             (b"allocating memory", RAISED + rb"[Bb]uffer overflow when allocating memory"),
             b"CUBLAS_STATUS_ALLOC_FAILED",
             b"cudaErrorMemoryAllocation",
+            b"NV_ERR_NO_MEMORY",
             b"Failed to CUDA calloc",
             b"Failed to CUDA malloc",
             b"ut of memory: Killed",

@@ -103,6 +103,7 @@ class Watch:
             self._seen.leaked = True
         if stage := _STAGE.search(line):
             self.stage = stage[1].decode()
+            self._seen.went_on(ready=self.stage == READY, loads=self.stage.startswith("Load weight"))
         survived = self._survived.see(line, self._above(texts, i, 3))
         rule = rule_of(line)
         if rule is None and not tracebacks.may_raise(line):

@@ -68,6 +68,22 @@ class Evidence:
         """The server was told to stop."""
         self.stopped = self.stopped or line
 
+    def went_on(self, ready: bool, loads: bool) -> None:
+        """A start reached a stage: what a server warned of before it was ready did not stop it.
+
+        Args:
+            ready: the server is ready.
+            loads: it loads weights, for which its ranks have to have found each other.
+        """
+        if self.newest_first or self.death is not None:
+            return
+        if ready:
+            self._best.clear()
+            self._first_exception = None
+        elif loads:
+            kept = {rank: f for rank, f in self._best.items() if f.failure_class != "nccl_init"}
+            self._best = kept
+
     def nccl_init(self, number: int, line: bytes) -> None:
         """NCCL tells of a communicator that begins, is complete, or ends."""
         if b"Init START" in line:

@@ -180,8 +180,7 @@ class Server:
             return None
         if found.line is None or self.watch.death is not None:
             return found
-        became_ready = self.ready_line is not None and self.ready_line > found.line
-        return None if became_ready or self._last_alive > found.line + _ALIVE_LINES else found
+        return None if self._last_alive > found.line + _ALIVE_LINES else found
 
     def seconds_to_ready(self) -> float | None:
         """From its arguments to its ready line, by their stamps."""
