@@ -131,7 +131,7 @@ NEEDLES = (
     b"xit code",
     b"xit Code",
     b"exitcode=",
-    b"with code 137",
+    b"exited with code",
     b"code=killed",
     b"code=dumped",
     b"Killed",

@@ -136,7 +136,7 @@ class Watch:
         if self.stopped is not None and not self._seen.newest_first:
             return  # what dies after we told it to stop died of that
         rank = WEAK if heading else REQUEST if survived or self._of_request(rule) else rule.rank
-        place = self._place(texts, i) if b"rror" in texts[i] else None
+        place = self._place(texts, i) if raised or b"rror" in texts[i] else None
         failure = told(rule.failure_class, text, number, place)
         self._seen.rule(rank, failure, raised)
 
