@@ -48,6 +48,8 @@ RAISED = [
     # devices and settings
     ("unsupported", "RuntimeError: CUDA error: invalid device ordinal"),
     ("unsupported", "RuntimeError: No accelerator (CUDA, XPU, HPU) is available."),
+    ("unsupported", "AssertionError: Torch not compiled with CUDA enabled"),
+    ("hardware", "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error: system not yet initialized"),
     ("unsupported", "RuntimeError: size_k must divisible by BLOCK_SIZE_K"),
     ("unsupported", "ValueError: Quantization method specified in the model config (fp8) does not match the argument (gguf)."),
     ("unsupported", "ValueError: The input size is not aligned with the quantized weight shape."),
@@ -147,3 +149,26 @@ def test_words_that_stand_on_other_lines(text, message):
     found = classify(START + HIT + text + END)
     assert found is not None
     assert found.message == message
+
+
+RAY = [
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error.",
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    "The actor is dead because its worker process has died. There are potential root causes: (1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) it is killed by SIGSEGV.",
+]
+
+
+@pytest.mark.parametrize("line", RAY)
+def test_what_ray_says_of_a_dead_worker_names_no_cause(line):
+    found = classify(START + line + "\n")
+    assert found is not None
+    assert (found.failure_class, found.line) == ("killed", 2)
+    raised = classify(START + HIT + "ValueError: an odd shape\n" + line + "\n")
+    assert raised is not None
+    assert raised.message == "ValueError: an odd shape"
+
+
+def test_a_log_quoted_in_an_issue():
+    text = START + HIT + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB." + END
+    found = classify("".join("> " + line for line in text.splitlines(keepends=True)))
+    assert found == classify(text)

@@ -178,6 +178,7 @@ INSIDE: Table = (
             (b"llegal instruction", rb"Illegal instruction\b.*core dumped"),
             (b"No accelerator", RAISED + rb"No accelerator"),
             b"Found no NVIDIA driver",
+            (b"not compiled with", RAISED + rb"not compiled with (?:CUDA|ROCm|XPU)"),
             (
                 b"o such file or directory: '",
                 rb"Error: .*directory: '(?:\S*/)?(?:ninja|nvcc|gcc|g\+\+|cc|c\+\+)'",
@@ -207,7 +208,7 @@ INSIDE: Table = (
         ROOT,
         [
             b"egmentation fault",
-            b"SIGSEGV",
+            (b"SIGSEGV", rb"^(?!.*causes).*SIGSEGV"),
             (b"exit code", rb"exit code:? (?:-11|139)\b"),
             (b"exitcode=", rb"exitcode=(?:11|139)\b"),
             (b"status=11/SEGV", rb"code=(?:killed|dumped)"),

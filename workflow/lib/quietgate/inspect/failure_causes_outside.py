@@ -37,6 +37,7 @@ OUTSIDE: Table = (
             b"CUDA_ERROR_NO_DEVICE",
             (b"no CUDA-capable device", rb"[Ee]rror"),
             b"Unable to determine the device handle",
+            (b"system not yet initialized", rb"rror|failure"),
         ],
     ),
     (
@@ -88,7 +89,8 @@ OUTSIDE: Table = (
             b"OOMKilled",
             b"oom-kill",
             b"oom_kill event",
-            (b"OOM killer", rb"^(?!.*If exit code is).*OOM killer"),  # SGLang's hint at a dead rank
+            # SGLang and Ray say of a dead process what may have killed it.
+            (b"OOM killer", rb"^(?!.*(?:If exit code is|causes)).*OOM killer"),
             b"memory capacity is unbalanced",
         ],
     ),

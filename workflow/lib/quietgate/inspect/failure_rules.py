@@ -63,12 +63,15 @@ _SIGNS: Table = (
         CONSEQUENCE,
         [
             (b"Killed", rb"(?:^|\s)Killed\s*$|\bKilled\s+\S*python|Killed process"),
-            (b"SIGKILL", rb"^(?!.*If exit code is).*SIGKILL"),
+            (b"SIGKILL", rb"^(?!.*(?:If exit code is|causes)).*SIGKILL"),
             (b"xit", rb"[Ee]xit [Cc]ode:?\s+(?:-9|137)\b|exited with code 137\b"),
             (b"status=9/KILL", rb"code=killed"),
             b"Child process unexpectedly failed with exitcode=",
             (b"crashed with exit code", rb"Subprocess \S+"),
             (b" CANCELLED AT ", rb"slurmstepd: error: \*\*\* (?:JOB|STEP) "),
+            b"its worker process has died",  # Ray
+            (b"ActorDiedError", rb"(?:^|[\s.])ActorDiedError: "),
+            b"A worker died or was killed while",
             b"Received sigquit from a child",
             b"SIGQUIT received",
         ],

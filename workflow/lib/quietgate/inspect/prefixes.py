@@ -25,6 +25,7 @@ _PEEL = re.compile(
     | \[rank\d+\]:\s?
     | \((?:\w[\w.]*\s+)?pid=\d+(?:,\s*ip=[^)]*)?\)\s?                                         # Ray actor
     | \(raylet[^)]*\)\s
+    | >\s                                                                               # quoted in Markdown
     | [\w.-]+\s>>\s                                                                      # host >>
     | [\w.@-]+\s+\|\s                                                                    # docker compose
     | \xe2\x94[\x82\x83]\s                                                              # a terminal's frame
