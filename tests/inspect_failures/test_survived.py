@@ -110,3 +110,34 @@ def test_a_longer_context_with_an_override_is_a_warning():
     found = classify(f"ValueError: User-specified {text}\n")
     assert found is not None
     assert found.failure_class == "context_too_long"
+
+
+STOPPED_WEB_SERVER = (
+    "[2026-11-29 12:30:00] ERROR:    Traceback (most recent call last):\n"
+    '  File "/x/starlette/routing.py", line 700, in lifespan\n'
+    "    await receive()\n"
+    '  File "/usr/lib/python3.12/asyncio/queues.py", line 158, in get\n'
+    "    await getter\n"
+    "asyncio.exceptions.CancelledError\n"
+)
+
+
+def test_how_a_stopped_web_server_ends_is_no_failure():
+    found = classify(STOPPED_WEB_SERVER)
+    assert found is not None
+    assert (found.failure_class, found.line) == ("stopped_by_us", 6)
+
+
+def test_a_cancelled_task_explains_nothing():
+    waiting = STOPPED_WEB_SERVER.replace("in lifespan", "in wait_for")
+    assert classify(waiting) is None
+    chained = "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+    found = classify(waiting + chained + "TimeoutError: no answer\n")
+    assert found is not None
+    assert found.message == "TimeoutError: no answer"
+
+
+def test_an_exception_before_a_web_server_ends_stays_the_failure():
+    found = classify("ValueError: an odd shape\n" + STOPPED_WEB_SERVER)
+    assert found is not None
+    assert (found.failure_class, found.line) == ("unknown", 1)

@@ -151,6 +151,7 @@ def test_what_a_living_server_survived_is_no_failure(tmp_path):
     assert told["failure"] is None
     assert "health checks" in told["notes"][0]
     assert read(tmp_path, boot() + READY + decode(50.0) * 6 + sick)["failure"]["class"] == "hang"
+    assert read(tmp_path, boot() + READY + sick + decode(50.0))["failure"] is None
 
 
 def test_numbers_of_a_failed_server_are_partial(tmp_path):

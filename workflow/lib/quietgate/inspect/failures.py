@@ -144,7 +144,7 @@ class Watch:
         return rule.rank == WEAK and rule.failure_class == "context_too_long" and self.stage == READY
 
     def _raised(self, kind: str, text: str, number: int, texts: list[bytes], i: int, survived: bool) -> None:
-        if kind == "KeyboardInterrupt":
+        if kind == "KeyboardInterrupt" or tracebacks.ends_a_server(kind, self._above(texts, i, _KEEP)):
             self._seen.was_stopped(told("stopped_by_us", text, number))
             return
         text = tracebacks.with_reason(text, self._above(texts, i, 4), texts[i + 1 :])
@@ -154,7 +154,7 @@ class Watch:
         elif tracebacks.loads_a_draft(self._above(texts, i, _KEEP)):
             failure_class = "draft_mismatch"
         failure = told(failure_class, text, number, self._place(texts, i))
-        if survived:
+        if survived or kind == "CancelledError":
             self._seen.rule(REQUEST, failure)
         else:
             self._seen.exception(failure)

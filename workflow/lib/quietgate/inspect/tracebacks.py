@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -92,6 +93,14 @@ def loads_a_draft(before: Iterable[bytes]) -> bool:
         if loading and any(mark in line for mark in _DRAFT):
             return True
     return False
+
+
+def ends_a_server(kind: str, before: Iterable[bytes]) -> bool:
+    """Is this kind of exception how a stopped web server ends? By the lines above it, nearest first."""
+    if kind != "CancelledError":
+        return False
+    frames = itertools.takewhile(lambda line: _BEGINS not in line, before)
+    return any(b", in lifespan" in line for line in frames)
 
 
 class Survived:

@@ -180,7 +180,8 @@ class Server:
             return None
         if found.line is None or self.watch.death is not None:
             return found
-        return None if self._last_alive > found.line + _ALIVE_LINES else found
+        alive_lines = 0 if found.failure_class == "hang" else _ALIVE_LINES
+        return None if self._last_alive > found.line + alive_lines else found
 
     def seconds_to_ready(self) -> float | None:
         """From its arguments to its ready line, by their stamps."""
