@@ -97,6 +97,12 @@ def test_ranks_in_several_files(tmp_path):
         ("SHM/direct/direct", "SHM/direct/direct"),
         ("NET/Socket/0", "NET/Socket"),
         ("NET/IB/3/GDRDMA", "NET/IB/GDRDMA"),
+        ("NET/AWS Libfabric/2/GDRDMA/Shared", "NET/AWS Libfabric/GDRDMA/Shared"),
+        ("NET/My RDMA Plugin v8/0(3)", "NET/My RDMA Plugin v8"),
+        ("NET/AWS Libfabric/1 comm 0x7f2a nRanks 08", "NET/AWS Libfabric"),
+        ("P2P/IPC comm 0x7f2a nRanks 02", "P2P/IPC"),
+        ("P2P/indirect/3[c6000] comm 0x7f2a nRanks 08", "P2P/indirect"),
+        ("direct shared memory comm 0x7f2a nRanks 02", "direct shared memory"),
     ],
 )
 def test_transports(tmp_path, logged, kind):
@@ -303,3 +309,90 @@ def test_rccl_and_other_wordings(tmp_path):
     assert told["versions"] == ["2.22.3"]
     assert told["init_complete_count"] == 1
     assert told["transports"] == {"NET/IBext_v8/GDRDMA/Shared": 1}
+
+
+def test_collectives_in_the_network(tmp_path):
+    told = read(
+        tmp_path,
+        "h:1:1 [0] NCCL INFO NET/Plugin: Loaded net plugin Fabric (v10)\n"
+        "h:1:1 [0] NCCL INFO NET/Plugin: Loaded collnet plugin SHARP (v10)\n"
+        "h:1:1 [0] NCCL INFO CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA\n"
+        "h:1:1 [0] NCCL INFO Coll 01 : 0 [receive] via COLLNET/SHARP/0/GDRDMA\n",
+    )
+    assert told["transports"] == {"COLLNET/SHARP/GDRDMA": 2}
+    assert told["plugins"] == {
+        "net": "Loaded net plugin Fabric (v10)",
+        "collnet": "Loaded collnet plugin SHARP (v10)",
+    }
+
+
+def test_the_channels_in_rccls_wording(tmp_path):
+    told = read(
+        tmp_path,
+        "h:1:1 [0] NCCL INFO comm:0x3ab, nRanks:2, nNodes:1, coll channels:28 collnet channels:28, "
+        "nvls channels:0, p2p channels:32, p2p channels per peer:4\n",
+    )
+    assert told["channels"] == 28
+    assert told["channel_counts"] == {"coll": 28, "collnet": 28, "nvls": 0, "p2p": 32}
+
+
+def test_ranks_are_those_of_the_largest_communicator(tmp_path):
+    split = "ncclCommSplit comm 0x9 rank 1 nranks 2 cudaDev 0 parent 0x1 color 0 key 1"
+    told = read(
+        tmp_path,
+        "h:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 6 nranks 8 cudaDev 0 - Init COMPLETE\n"
+        f"h:1:1 [0] NCCL INFO {split} - Init COMPLETE\n",
+    )
+    assert (told["ranks"], told["world_size"], told["init_complete_count"]) == ([6], 8, 2)
+    assert told["files"][0]["ranks"] == [6]
+
+
+def test_lines_that_ray_shows_once_for_all(tmp_path):
+    repeated = " [repeated 3x across cluster]"
+    said = (
+        "NCCL_P2P_LEVEL set by environment to SYS",
+        "NCCL_MAX_NCHANNELS set by environment to 8.",
+        "Using network IB",
+    )
+    told = read(tmp_path, "".join(f"(Worker pid=7) h:1:1 [0] NCCL INFO {s}{repeated}\n" for s in said))
+    assert told["set_by_environment"] == {"NCCL_P2P_LEVEL": "SYS", "NCCL_MAX_NCHANNELS": "8"}
+    assert told["networks"] == ["IB"]
+
+
+@pytest.mark.parametrize(
+    ("last", "seen"), [("P2P/IP", {}), ("P2P/IPC", {"P2P/IPC": 1}), ("NET/Socket/0", {"NET/Socket": 1})]
+)
+def test_a_transport_that_the_files_end_cuts(tmp_path, last, seen):
+    text = "h:1:1 [0] NCCL INFO NCCL version 2.27.3+cuda12.9\nh:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via "
+    assert read(tmp_path, text + last)["transports"] == seen
+
+
+def test_what_an_application_was_compiled_with_did_not_run(tmp_path):
+    told = read(
+        tmp_path,
+        "h:1:1 [0] NCCL INFO NCCL version 2.31.0+cuda13.0\n"
+        "h:1:1 [0] NCCL WARN It was compiled with NCCL version 2.29.2, but is running with NCCL library version 2.31.0.\n",
+    )
+    assert told["versions"] == ["2.31.0+cuda13.0", "2.31.0"]
+    assert not any("several" in w for w in told["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("said", "failed"),
+    [
+        ("Call to ibv_create_cq failed with error Cannot allocate memory", True),
+        ("Call to ibv_modify_qp failed with 61 No data available", True),
+        ("Call to ibv_query_port_speed failed with error Protocol not supported errno 93", False),
+        (
+            "NET/IB : Got completion from peer 192.0.2.7<55921> with status=12 opcode=1 len=0 vendor err 129",
+            True,
+        ),
+        ("NET/IB : mlx5_3:1 Got async event : port active", False),
+        ("socketProgress: Connection closed by remote peer n1<48422>", True),
+        ("lib wrapper not initialized.", False),
+    ],
+)
+def test_warnings_that_are_failures_and_such_that_are_not(tmp_path, said, failed):
+    failure = read(tmp_path, f"{rank_log()}\nh:1:1 [0] misc/x.cc:1 NCCL WARN {said}\n")["failure"]
+    assert (failure is not None) is failed
+    assert failure is None or failure["class"] == "nccl_init"

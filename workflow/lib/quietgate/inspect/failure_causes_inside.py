@@ -140,6 +140,9 @@ INSIDE: Table = (
         "nccl_init",
         VAGUE,
         [
+            # Of a peer, or on the way to it.
+            (b"NCCL WARN", rb"NCCL WARN .*Got completion (?:from|with) .*\bstatus=[1-9]"),
+            (b"NCCL WARN", rb"NCCL WARN .*Connection closed by remote"),
             b"ncclInvalidUsage",
             b"ncclInvalidArgument",
             b"ncclSystemError",

@@ -53,6 +53,12 @@ OUTSIDE: Table = (
         ],
     ),
     (
+        # Also where memory cannot be pinned (ulimit -l): not the GPU's. A port's speed may be unknown.
+        "nccl_init",
+        ROOT,
+        [(b"Call to ibv_", rb"NCCL WARN Call to ibv_\w+ failed with (?!.*not supported)")],
+    ),
+    (
         "shared_memory",
         ROOT,
         [

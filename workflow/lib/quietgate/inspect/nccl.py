@@ -21,20 +21,35 @@ from quietgate.inspect.prefixes import unwrapped
 
 __all__ = ["compare_choices", "read"]
 
-_VERSION = re.compile(rb"\b[NR]CCL version :? ?(\d+\.\d+(?:\.\d+)*(?:\+[a-z]+[\d.]*\d)?)")
+# An application may have been "compiled with" another one than it runs with.
+_VERSION = re.compile(
+    rb"(?<!compiled with )\b[NR]CCL (?:library )?version :? ?(\d+\.\d+(?:\.\d+)*(?:\+[a-z]+[\d.]*\d)?)"
+)
 _SET = re.compile(rb"\b((?:NCCL|RCCL)_[A-Z0-9_]+) set (?:by environment )?to (.*?)\s*$")
 # Without NCCL's own prefix the words may stand in anybody's text: only a line of nothing else counts.
 _BARE_SET = re.compile(rb"^\s*((?:NCCL|RCCL)_[A-Z0-9_]+) set by environment to (\S+)\s*$")
 _INTEGER_DOT = re.compile(rb"-?\d+\.")
-# A number that the file's end cuts: its dot is missing, or a choice's channels.
-_CUT = re.compile(rb" set by environment to -?\d+$| proto \w+$")
+# What the file's end cuts: a number without its dot, a choice without channels, a transport within a word.
+_CUT = re.compile(
+    rb" set by environment to -?\d+$| proto \w+$"
+    rb"| via (?!.*(?:IPC|CUMEM|read|direct|pointer|memory|GDRDMA|Shared|[\d)\]])$)"
+)
+# Ray shows a line of several actors once.
+_REPEATED = re.compile(rb"\s*\[repeated \d+x across cluster\].*$")
 _INIT = re.compile(rb"\brank (\d+) n[rR]anks (\d+).*- Init (START|COMPLETE)")
 _WHO = re.compile(rb"([\w.-]+):(\d+):\d+ \[(\d+)\] NCCL (?:INFO|WARN) ")
 _CHANNELS = re.compile(
     rb"(\d+) coll channels, (?:(\d+) collnet channels, )?(?:(\d+) nvls channels, )?(\d+) p2p"
 )
+_CHANNELS_RCCL = re.compile(
+    rb"coll channels:(\d+) (?:collnet channels:(\d+), )?(?:nvls channels:(\d+), )?p2p channels:(\d+)"
+)
 _RING = re.compile(rb"Channel \d+/(\d+) :\s+\d+")
-_VIA = re.compile(rb"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\].* via (\S+)")
+# A network's name may have blanks ("NET/AWS Libfabric/0"); RCCL adds " comm 0x... nRanks ...".
+_VIA = re.compile(
+    rb"(?:Channel|CollNet|Coll|Ring) \d+(?:/\d+)? : \d+.* via"
+    rb" (direct shared memory|\S+(?:(?: [\w.-]+)+/\S*)?)"
+)
 _PLUGIN = re.compile(rb"\b(NET|TUNER|PROFILER|ENV|GIN|RMA)/Plugin\b ?:? ?(.*)")
 _NETWORK = re.compile(rb"Using network (\S.*)")
 _INVALID = re.compile(
@@ -42,7 +57,7 @@ _INVALID = re.compile(
     rb"|NCCL_\w+ .*(?:ignored|invalid|unknown)"
 )
 _NO_PLUGIN = re.compile(r"(?i)could not find|no plugin|internal|failed|returned|cannot open")
-_DEVICE = re.compile(r"\d+(?:\(\d+\)|\[\d+\])?")
+_DEVICE = re.compile(r"\d+(?:\(\d+\)|\[\w+\])?")
 _MATRIX_ROW = re.compile(rb"(?:^|\s)(\w+) \|((?:\s+\d)+)\s*\|((?:\s+\d)+)\s*$")
 _ALGORITHM_NAMES = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 _PROTOCOL_NAMES = ("LL", "LL128", "Simple")
@@ -59,8 +74,7 @@ class _File:
     lines: int = 0
     versions: list[str] = field(default_factory=list)
     variables: dict[str, list[str]] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
-    world: int | None = None
+    ranks_of: dict[int, set[int]] = field(default_factory=dict)  # by the communicator's size
     processes: set[str] = field(default_factory=set)
     starts: int = 0
     completes: int = 0
@@ -73,6 +87,16 @@ class _File:
     enabled: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
     watch: Watch = field(default_factory=Watch)
+
+    @property
+    def world(self) -> int | None:
+        """The size of the largest communicator."""
+        return max(self.ranks_of, default=None)
+
+    @property
+    def ranks(self) -> set[int]:
+        """Ranks in the largest communicator; a smaller one, split off, numbers them anew."""
+        return self.ranks_of[self.world] if self.world is not None else set()
 
 
 def read(paths: Iterable[Path]) -> dict[str, Any]:
@@ -138,6 +162,8 @@ def _read_one(path: Path) -> _File:
 
 
 def _line(found: _File, line: bytes) -> None:
+    if b" across cluster]" in line:
+        line = _REPEATED.sub(b"", line)
     at = line.rfind(b"NCCL INFO ")
     said = line[at + 10 :] if at >= 0 else line
     if at >= 0 or b"NCCL WARN" in line:
@@ -162,8 +188,7 @@ def _line(found: _File, line: bytes) -> None:
         if text not in seen:
             seen.append(text)
     if b"Init " in said and (init := _INIT.search(said)):
-        found.ranks.add(int(init[1]))
-        found.world = max(found.world or 0, int(init[2]))
+        found.ranks_of.setdefault(int(init[2]), set()).add(int(init[1]))
         if init[3] == b"START":
             found.starts += 1
         else:
@@ -172,7 +197,9 @@ def _line(found: _File, line: bytes) -> None:
         _channels(found, said)
     elif b"/Plugin" in said and (plugin := _PLUGIN.search(said)):
         if not plugin[2].startswith(b"Closing"):
-            found.plugins[plugin[1].decode().lower()] = plugin[2].decode("utf-8", "replace").strip()[:200]
+            text = plugin[2].decode("utf-8", "replace").strip()[:200]
+            # The network's plugin may bring one for collectives along, in lines of the same kind.
+            found.plugins["collnet" if "collnet" in text.lower() else plugin[1].decode().lower()] = text
     elif network := _NETWORK.search(said):
         found.networks.add(network[1].decode("utf-8", "replace").strip())
     if len(found.invalid) < _MOST_KEPT and _INVALID.search(line):
@@ -180,7 +207,7 @@ def _line(found: _File, line: bytes) -> None:
 
 
 def _channels(found: _File, said: bytes) -> None:
-    if counts := _CHANNELS.search(said):
+    if counts := _CHANNELS.search(said) or _CHANNELS_RCCL.search(said):
         for name, count in zip(("coll", "collnet", "nvls", "p2p"), counts.groups(), strict=True):
             if count is not None:
                 found.channels[name] = max(found.channels[name], int(count))
