@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from quietgate.errors import BadInput
 from quietgate.inspect import metrics
 from quietgate.measure import stages
 
@@ -115,27 +114,6 @@ def test_a_record_has_a_source_or_a_reason():
 )
 def test_what_each_releases_timer_has(version, stage, has):
     assert metrics.timer_has(stage, version) is has
-
-
-def test_reader_of_one_file(tmp_path):
-    path = tmp_path / "metrics.txt"
-    path.write_text(text(AFTER, 100, engine=[("sglang:spec_accept_length", 2.5)]))
-    found = metrics.read(path)
-    assert found["ranks"] == ["TP0", "TP1"]
-    assert found["ms_per_decode_pass"]["TP0"] == pytest.approx({"draft": 12, "verify": 120, "extend": 4})
-    assert found["gauges"]["spec_accept_length"] == 2.5
-    assert found["gauges"]["gen_throughput"] is None
-
-
-@pytest.mark.parametrize("content", ["<html>\n<body>503</body>", "a{b 1\n", "# only a comment\n"])
-def test_what_is_no_reading_is_one_line(tmp_path, content):
-    path = tmp_path / "metrics.txt"
-    path.write_text(content)
-    with pytest.raises(BadInput, match=r"metrics\.txt: ") as error:
-        metrics.read(path)
-    assert "\n" not in str(error.value)
-    with pytest.raises(BadInput, match="No such file"):
-        metrics.read(tmp_path / "gone")
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def _read(kind: str, files: list[Path]) -> dict[str, Any]:
     elif kind == "bench":
         from quietgate.inspect.bench import read as reader
     elif kind == "metrics":
-        from quietgate.inspect.metrics import read as reader
+        from quietgate.inspect.metrics_file import read as reader
     else:
         raise BadInput(f"inspect: unknown kind {kind!r}")
     if len(files) == 1:

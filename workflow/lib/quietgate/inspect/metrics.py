@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 from quietgate.errors import BadInput
-from quietgate.inspect.lines import read_text
 
 Labels = frozenset[tuple[str, str]]
 Key = tuple[str, Labels]
@@ -206,38 +203,3 @@ def timer_has(stage: str, version: str | None) -> bool | None:
     if found is None or stage not in STAGE_SINCE:
         return None
     return found >= STAGE_SINCE[stage]
-
-
-def read(path: Path) -> dict[str, Any]:
-    """What `inspect metrics FILE` prints: stage seconds and passes by rank, engine counters."""
-    snapshot = parse(read_text(path, "/metrics answer"), str(path))
-    if not snapshot.samples:
-        raise BadInput(f"{path}: nothing but blank lines; save the answer of /metrics again")
-    cycles = {rank: decode_passes(modes) for rank, modes in passes(snapshot).items()}
-    seconds = stage_seconds(snapshot)
-    return {
-        "ranks": [rank_name(rank) for rank in sorted(set(seconds) | set(cycles))],
-        "seconds": {rank_name(r): kinds for r, kinds in sorted(seconds.items())},
-        "passes": {rank_name(r): modes for r, modes in sorted(passes(snapshot).items())},
-        "ms_per_decode_pass": {
-            rank_name(r): {
-                STAGE_OF_CATEGORY.get(kind, kind): 1000.0 * s / cycles[r]
-                for kind, s in kinds.items()
-                if STAGE_OF_CATEGORY.get(kind) not in ("prefill", "idle")
-            }
-            for r, kinds in sorted(seconds.items())
-            if cycles.get(r)
-        },
-        "counters": counters(Snapshot(), snapshot),
-        "gauges": {
-            name.removeprefix("sglang:"): middle(snapshot.series(name).values())
-            for name in (
-                "sglang:spec_accept_length",
-                "sglang:spec_accept_rate",
-                "sglang:spec_num_steps",
-                "sglang:spec_num_draft_tokens",
-                "sglang:gen_throughput",
-                "sglang:token_usage",
-            )
-        },
-    }

@@ -15,7 +15,7 @@ _RESULT = re.compile(
     rb'|^\s*[\[{](?s:.*?)"(?:output_throughput|request_throughput|total_output_tokens'
     rb'|Succeed requests|aggregated_metrics)"\s*:'
 )
-_METRICS = re.compile(rb"^(?:# (?:HELP|TYPE) [\w:]+ |sglang:\w+[{ ])", re.M)
+_METRICS = re.compile(rb"^(?:# (?:HELP|TYPE) [\w:]+ |sglang[:_]\w+[{ ])", re.M)
 _SERVER = re.compile(
     rb"server_args=(?:ServerArgs\(|\{)|\] (?:Decode|Prefill) batch[,.]|The server is fired up"
     rb"|Load weight begin"
