@@ -345,3 +345,109 @@ def test_other_load_generators_without_a_success(tmp_path, summary):
 def test_vllms_acceptance(tmp_path):
     record = {"completed": 1, "duration": 1.0, "output_throughput": 5.0, "spec_decode_acceptance_length": 2.1}
     assert one(tmp_path, json.dumps(record), "r.json")["accept_length"] == 2.1
+
+
+@pytest.mark.parametrize("prefix", ["> ", "    ", "> > ", "bench-1  | "])
+def test_blocks_that_are_quoted_or_indented(tmp_path, prefix):
+    quoted = "".join(prefix + line + "\n" for line in BLOCK.splitlines())
+    assert one(tmp_path, quoted) == one(tmp_path, BLOCK)
+
+
+def test_colours(tmp_path):
+    assert one(tmp_path, "\x1b[1m" + BLOCK.replace("\n", "\x1b[0m\n")) == one(tmp_path, BLOCK)
+
+
+def test_thousands(tmp_path):
+    result = one(tmp_path, BLOCK.replace(" 12800 ", " 12,800 "))
+    assert (result["output_tokens"], result["plausible"]) == (12800, True)
+
+
+def test_a_value_that_stands_twice_is_not_believed(tmp_path):
+    result = one(tmp_path, BLOCK.replace(END, "Output token throughput (tok/s):         645.00    \n" + END))
+    assert not result["plausible"]
+    assert "output_tokens_per_s stands in it twice" in result["problems"][0]
+
+
+def test_a_block_without_its_first_line(tmp_path):
+    result = one(tmp_path, BLOCK.removeprefix(HEAD))
+    assert (result["completed"], result["output_tokens_per_s"], result["median_ttft_ms"]) == (64, 640.0, 80.0)
+    assert result["problems"] == ["the block is cut: its first line is missing"]
+
+
+def test_the_next_runs_settings_end_a_cut_block(tmp_path):
+    first = "Namespace(backend='sglang', num_prompts=100)\n" + BLOCK[:300]
+    cut, whole = read(tmp_path, f"{first}\nNamespace(backend='sglang', num_prompts=64)\n{BLOCK}")["results"]
+    assert (cut["requested"], cut["plausible"]) == (100, False)
+    assert (whole["requested"], whole["plausible"]) == (64, True)
+
+
+def test_the_last_command_before_a_block_is_its_own(tmp_path):
+    commands = "bench --num-prompts 8\nbench --num-prompts 64\n"
+    assert one(tmp_path, commands + BLOCK)["requested"] == 64
+    assert one(tmp_path, "bench --num-prompts 8\n" + BLOCK)["requested"] is None
+
+
+def test_latencies_that_no_request_had_are_none(tmp_path):
+    text = BLOCK.replace(" 61.33", " 0.00").replace("12800", "64").replace("640.00", "3.20")
+    text = text.replace("80.00  ", "2380.00").replace(
+        "Mean TPOT (ms):                          11.60", "Mean TPOT (ms): 0.00"
+    )
+    result = one(tmp_path, text)
+    assert (result["mean_tpot_ms"], result["max_itl_ms"]) == (None, None)
+    assert result["plausible"], "of one token each, the first is the last: nothing waits"
+
+
+def test_answers_that_came_whole(tmp_path):
+    result = one(tmp_path, BLOCK.replace(" 80.00  ", " 2390.00"))
+    assert "or not streamed" in result["problems"][0]
+
+
+def test_json_lines_with_notes_between(tmp_path):
+    first, second = read(tmp_path, f"bs 8\n{json.dumps(JSON)}\n\nbs 16\n{json.dumps(JSON)}\n", "x.log")[
+        "results"
+    ]
+    assert (first["line"], second["line"], first["output_tokens_per_s"]) == (2, 5, 500.0)
+
+
+@pytest.mark.parametrize("between", ["\n", "", "\n\n"])
+def test_objects_on_several_lines_one_after_another(tmp_path, between):
+    told = read(tmp_path, between.join([json.dumps(JSON, indent=2)] * 3), "x.json")
+    assert [r["plausible"] for r in told["results"]] == [True] * 3
+
+
+def test_an_array_that_is_cut(tmp_path):
+    text = json.dumps([JSON] * 3, indent=2)
+    told = read(tmp_path, text[: -len(text) // 6], "x.json")["results"]
+    assert [r["plausible"] for r in told].count(True) == 2
+    assert len(told) <= 4
+
+
+def test_objects_that_are_no_result_are_counted(tmp_path):
+    for text in (json.dumps([JSON, {"error": "x"}]), f'{json.dumps(JSON)}\n{{"error": "x"}}\n'):
+        assert "no result: 1" in read(tmp_path, text, "x.jsonl")["notes"][-1]
+
+
+def test_the_accept_length_of_a_run_is_no_servers_average(tmp_path):
+    assert any("since its last cache flush" in n for n in read(tmp_path, BLOCK)["notes"])
+    told = read(tmp_path, BLOCK.replace("Accept length: ", "Acceptance length: "))
+    assert told["results"][0]["accept_length"] == 2.83
+    assert not any("since its last cache flush" in n for n in told["notes"])
+
+
+def test_the_offline_benchmarks_record_has_its_time(tmp_path):
+    record = {
+        "successful_requests": 10,
+        "total_latency": 2.0,
+        "total_output_tokens": 100,
+        "output_throughput": 50.0,
+    }
+    result = one(tmp_path, json.dumps(record), "x.jsonl")
+    assert (result["completed"], result["duration_s"], result["plausible"]) == (10, 2.0, True)
+    assert not one(tmp_path, json.dumps(record | {"output_throughput": 80.0}), "x.jsonl")["plausible"]
+
+
+def test_specforges_baseline_without_draft_tokens(tmp_path):
+    metrics = [{"latency": 20.0, "output_throughput": 150.0, "accept_length": 1.0, "accuracy": 0.9}]
+    cell = {"batch_size": 1, "steps": 0, "topk": 0, "num_draft_tokens": 0, "metrics": metrics}
+    result = one(tmp_path, json.dumps({"model": "m", "gsm8k": [cell]}), "x.json")
+    assert (result["baseline"], result["plausible"], result["accuracy"]) == (True, True, 0.9)

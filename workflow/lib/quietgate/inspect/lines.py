@@ -98,8 +98,8 @@ def beginning(path: Path) -> bytes:
 
 
 def read_text(path: Path, what: str) -> str:
-    """A whole small file as text (BOM dropped, undecodable bytes replaced); BadInput on junk."""
-    data = b"".join(_chunks(Path(path), what))
+    """A whole small file as text (BOM and colours dropped, bad bytes replaced); BadInput on junk."""
+    data = _ANSI.sub(b"", b"".join(_chunks(Path(path), what)))
     return data.decode("utf-8", "replace").removeprefix("\ufeff")
 
 

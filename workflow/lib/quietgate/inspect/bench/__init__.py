@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate.errors import BadInput
-from quietgate.inspect.bench import grid, printed, records
+from quietgate.inspect.bench import few_shot, grid, printed, records, single_batch
 from quietgate.inspect.bench.plausible import judge, repeated
 from quietgate.inspect.lines import read_text
 
@@ -29,33 +29,52 @@ def read(path: Path) -> dict[str, Any]:
     text = read_text(path, _WHAT)
     if not text.strip():
         raise BadInput(f"{path}: nothing but blank lines; no {_WHAT} in it")
-    form, results = _parsed(path, text)
+    form, results, others = _parsed(path, text)
     if not results:
         raise BadInput(
-            f"{path}: no {_WHAT} in it; expected bench_serving's printed block or JSONL, or SpecForge's JSON"
+            f"{path}: no {_WHAT} in it; expected what a benchmark of SGLang or vLLM prints or writes, "
+            "or the JSON of SpecForge, genai-bench or evalscope"
         )
     for result in results:
         _from_name(result, path)
         judge(result)
-    return {"file": str(path), "format": form, "results": results, "notes": repeated(results)}
+    notes = repeated(results)
+    if others:
+        notes.append(f"JSON values in it that are no result: {others}")
+    return {"file": str(path), "format": form, "results": results, "notes": notes}
 
 
-def _parsed(path: Path, text: str) -> tuple[str, list[dict[str, Any]]]:
+def _parsed(path: Path, text: str) -> tuple[str, list[dict[str, Any]], int]:
+    """The format, the results, and how many JSON values are no result."""
     if text.lstrip()[0] not in "{[":
-        return "text", printed.blocks(text)
+        return _of_printed(text)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         value, why = None, str(error)
     if value is not None:
         found = records.of_value(value)
-        return ("json", found) if found else ("grid", grid.results(value))
-    results, bad = records.of_lines(text)
+        others = len(value) - len(found) if isinstance(value, list) else 0
+        return ("json", found, others) if found else ("grid", grid.results(value), 0)
+    results, bad, others = records.of_text(text, only_json=True)
     if not results and bad:
         raise BadInput(f"{path}: line {bad[0]}: not JSON or cut off ({why}); no {_WHAT} could be read")
-    for line in bad:
-        results.append({"cut": f"line {line} is cut or no JSON"})
-    return "jsonl", results
+    return "jsonl", results + _cut(bad), others
+
+
+def _of_printed(text: str) -> tuple[str, list[dict[str, Any]], int]:
+    lines = printed.bare(text)
+    results = [*printed.blocks(text), *single_batch.printed(lines), *few_shot.printed(lines)]
+    if results:
+        return "text", sorted(results, key=lambda r: r["line"]), 0
+    results, bad, others = records.of_text(text, only_json=False)  # with notes between the lines
+    if results:
+        return "jsonl", results + _cut(bad), others
+    return "text", printed.headless(text), 0
+
+
+def _cut(lines: list[int]) -> list[dict[str, Any]]:
+    return [{"cut": f"line {line} is cut or no JSON"} for line in lines]
 
 
 def _from_name(result: dict[str, Any], path: Path) -> None:

@@ -46,6 +46,8 @@ def _cell(cell: dict[str, Any], path: list[str]) -> Iterator[dict[str, Any]]:
             "output_tokens_per_s": metrics.get("output_throughput"),
             "accept_length": metrics.get("accept_length"),
         }
+        if isinstance(accuracy := metrics.get("accuracy"), int | float):
+            result["accuracy"] = accuracy
         if isinstance(latency := metrics.get("latency"), int | float):
             result["duration_s"] = latency
         yield result

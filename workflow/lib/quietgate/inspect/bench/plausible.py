@@ -21,22 +21,25 @@ _MAY_BE_ABSENT = (
 # Everything else is a number, or the file is damaged there.
 _TEXTS = {
     "backend", "model", "tag", "dataset_name", "request_rate", "requested_from", "sglang_version", "cut",
-    "complete", "flush_cache", "name", "benchmark", "baseline",
+    "complete", "flush_cache", "name", "benchmark", "baseline", "accept_length_over",
 }  # fmt: skip
 _ABSURD = 1e18
 _TOLERANCE = 0.02
+_WHOLE = 0.99  # above this share, the first token may have come with the last
 _OVERLOADED = 0.5  # median TTFT above this share of the median latency: requests queue
 
 
 def judge(result: Result) -> None:
     """Make a result complete JSON (null for what it lacks) and add `plausible` and `problems`."""
-    problems = list(_not_numbers(result))
+    twice = [f"{key} stands in it twice, with different values" for key in result.pop("twice", ())]
+    missing_line = result.pop("missing_line", "end")
+    problems = [*_not_numbers(result), *dict.fromkeys(twice)]
     for key in _MAY_BE_ABSENT:
         result.setdefault(key, None)
     if cut := result.get("cut"):
         problems.append(cut)
     else:
-        problems += _incomplete(result)
+        problems += _incomplete(result, missing_line)
         problems += _contradictions(result)
         problems += _latencies(result)
         problems += _acceptance(result)
@@ -64,8 +67,15 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _ABSURD
 
 
-def _incomplete(result: Result) -> Iterable[str]:
+def _incomplete(result: Result, missing_line: str) -> Iterable[str]:
     completed, requested, failed = result["completed"], result["requested"], result.get("failed")
+    if (
+        isinstance(completed, int)
+        and isinstance(requested, int)
+        and completed > requested
+        and result.get("requested_from") == "command"
+    ):
+        requested = result["requested"] = result["requested_from"] = None  # of another run's command
     if completed == 0:
         yield "no request succeeded"
     elif isinstance(completed, int) and isinstance(requested, int) and completed < requested:
@@ -74,8 +84,8 @@ def _incomplete(result: Result) -> Iterable[str]:
     elif failed:
         yield f"{failed} requests failed"
     if not result.get("complete", True):
-        yield "the block is cut: its end line is missing"
-    if result["output_tokens_per_s"] is None:
+        yield f"the block is cut: its {missing_line} line is missing"
+    if result["output_tokens_per_s"] is None and result.get("median_decode_tokens_per_s") is None:
         yield "no output throughput in it"
     elif result["output_tokens_per_s"] == 0:
         yield "output throughput is 0"
@@ -108,10 +118,16 @@ def _latencies(result: Result) -> Iterable[str]:
         for key in times:
             result[key] = None  # not measured, and not zero
         yield "TTFT of 0.00 ms is missing, not zero (answers were not streamed)"
+    for kind in ("_itl_ms", "_tpot_ms"):
+        times = [k for k in result if k.endswith(kind)]
+        if all(not result[k] for k in times):  # answers of one token, or not streamed
+            result.update(dict.fromkeys(times))
     ttft, latency = result.get("median_ttft_ms"), result.get("median_e2e_latency_ms")
-    if ttft and latency and ttft > _OVERLOADED * latency and ttft > 1000:
+    single_tokens = (result.get("output_tokens") or math.inf) <= (result["completed"] or 0)
+    if ttft and latency and ttft > _OVERLOADED * latency and ttft > 1000 and not single_tokens:
+        kind = "overloaded, or not streamed" if ttft > _WHOLE * latency else "overloaded"
         yield (
-            f"overloaded: the median request waits {ttft / 1000:.1f} s for its first token, "
+            f"{kind}: the median request waits {ttft / 1000:.1f} s for its first token, "
             f"of {latency / 1000:.1f} s"
         )
 
@@ -122,7 +138,7 @@ def _acceptance(result: Result) -> Iterable[str]:
         return
     if length < 1:
         yield f"accept length {length} is below 1, which every cycle yields"
-    if isinstance(draft_tokens, int) and length > draft_tokens + 0.005:
+    if isinstance(draft_tokens, int) and draft_tokens and length > draft_tokens + 0.005:
         yield f"accept length {length} is above the {draft_tokens} draft tokens"
 
 
@@ -143,7 +159,15 @@ def repeated(results: list[Result]) -> list[str]:
         )
     if any(r.get("input_tokens_per_request", 2) <= 1 for r in results):
         notes.append("inputs of one token per request: no statement about prefill or a real prompt")
-    if any(r["accept_length"] is not None and r.get("steps") is None for r in results):
+    if any(r.get("batch_size") and r.get("steps") is None for r in results):
+        notes.append(
+            "single batches: output tok/s is over the whole time, prefill included, as bench_serving's is; "
+            "prefill and decode tok/s are the benchmark's own"
+        )
+    if any(
+        r["accept_length"] is not None and r.get("steps") is None and r.get("accept_length_over") != "run"
+        for r in results
+    ):
         notes.append(
             "accept length is the server's average since its last cache flush, earlier requests included"
         )

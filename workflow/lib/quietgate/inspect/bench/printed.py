@@ -39,6 +39,13 @@ _LABELS: tuple[tuple[str, str], ...] = (
     (r"Accept(?:ance)? length", "accept_length"),
 )
 _PATTERNS = tuple((re.compile(pattern), key) for pattern, key in _LABELS)
+_QUOTED = re.compile(r"(?:>\s?)+")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+
+
+def bare(text: str) -> list[str]:
+    """The lines as they were printed: what shippers, and quotes of mail and Markdown, put before is off."""
+    return [_QUOTED.sub("", message(raw.encode()), count=1) for raw in text.splitlines()]
 
 
 def blocks(text: str) -> list[dict[str, Any]]:
@@ -46,15 +53,16 @@ def blocks(text: str) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
     current: dict[str, Any] | None = None
-    lines = text.splitlines()
+    raws, lines = text.splitlines(), bare(text)
     # A value is followed by blanks up to its column's width, or by a line end: else the file is cut in it.
     cut = 0 if text.endswith("\n") else len(lines)
-    for number, raw in enumerate(lines, 1):
-        line = message(raw.encode())
+    for number, (raw, line) in enumerate(zip(raws, lines, strict=True), 1):
         if _HEAD.search(line):
             current = {"line": number, "complete": False, **settings}
             results.append(current)
-        elif current is None:
+        elif current is None or "Namespace(" in line:
+            if current is not None:  # the next run's settings: the block before them has no end
+                current, settings = None, {}
             _setting(line, settings)
         elif _END.match(line):
             current["complete"] = True
@@ -62,6 +70,19 @@ def blocks(text: str) -> list[dict[str, Any]]:
         elif (found := _LINE.match(line)) and not (number == cut and not raw.endswith(" ")):
             _take(current, found[1], found[2])
     return results
+
+
+def headless(text: str) -> list[dict[str, Any]]:
+    """The block of a text that someone copied without its first line; none where it has no throughput."""
+    result: dict[str, Any] = {}
+    for number, line in enumerate(bare(text), 1):
+        if found := _LINE.match(line):
+            _take(result, found[1], found[2])
+            if result:
+                result.setdefault("line", number)
+    if "completed" not in result or "output_tokens_per_s" not in result:
+        return []
+    return [result | {"complete": False, "missing_line": "first"}]
 
 
 def _setting(line: str, settings: dict[str, Any]) -> None:
@@ -73,25 +94,35 @@ def _setting(line: str, settings: dict[str, Any]) -> None:
         for name in ("dataset_name", "random_input_len", "random_output_len", "flush_cache"):
             if arguments.get(name) is not None:
                 settings[name] = arguments[name]
-    elif (asked_text := _PROMPTS.search(line)) and "requested" not in settings:
+    elif (asked_text := _PROMPTS.search(line)) and settings.get("requested_from") != "arguments":
         settings.update(requested=int(asked_text[1]), requested_from="command")
 
 
 def _take(result: dict[str, Any], label: str, text: str) -> None:
     if found := _LATENCY.match(label):
         kind = _LATENCIES.get(found[2], "e2e_latency")
-        result[f"{found[1].lower()}_{kind}_ms"] = value(text)
+        _put(result, f"{found[1].lower()}_{kind}_ms", value(text))
         return
     for pattern, key in _PATTERNS:
         if pattern.match(label):
-            result[key] = value(text)
+            _put(result, key, value(text))
+            if label.startswith("Acceptance length"):
+                result["accept_length_over"] = "run"
             return
+
+
+def _put(result: dict[str, Any], key: str, number: Any) -> None:
+    if str(result.get(key, number)) != str(number) and key != "request_rate":
+        result.setdefault("twice", []).append(key)
+    result[key] = number
 
 
 def value(text: str) -> Any:
     """A printed value: number, text, or None for "not set"."""
     if text in ("not set", "None", "null", "-"):
         return None
+    if _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
     for kind in (int, float):
         try:
             return kind(text)

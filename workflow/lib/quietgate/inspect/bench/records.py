@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from quietgate.inspect.bench import single_batch
 from quietgate.inspect.bench.others import translated
 
 # Our key -> the names that versions and tools gave it.
@@ -19,7 +20,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "failed": ("failed",),
     "request_rate": ("request_rate",),
     "max_concurrency": ("max_concurrency",),
-    "duration_s": ("duration", "duration_s"),
+    "duration_s": ("duration", "duration_s", "total_latency"),
     "input_tokens": ("total_input_tokens",),
     "output_tokens": ("total_output_tokens", "total_generated_tokens"),
     "output_tokens_retokenized": ("total_output_tokens_retokenized",),
@@ -36,6 +37,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 _LATENCY = re.compile(r"(mean|median|std|p\d+|max)_(e2e_latency|e2el|ttft|tpot|itl)_ms")
 _OF = re.compile(r"(\d+)_of_(\d+)")
+_TELLING = (*_NAMES["completed"], *_NAMES["output_tokens_per_s"], "duration", "duration_s")
+_DECODER = json.JSONDecoder()
 _LAST = re.compile(r"(?:^|[_-])(\d+)(?=\.[a-z]+(?:\.gz)?$)")
 
 
@@ -45,29 +48,56 @@ def of_value(value: Any) -> list[dict[str, Any]]:
     return [_result(v) for v in values if _is_result(v)]
 
 
-def of_lines(text: str) -> tuple[list[dict[str, Any]], list[int]]:
-    """The results of a JSONL text, and the numbers of the lines that do not parse."""
-    results, bad = [], []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        try:
-            value = translated(json.loads(line))
-        except (ValueError, RecursionError):
-            bad.append(number)
-            continue
-        if _is_result(value):
-            results.append({"line": number, **_result(value)})
-    return results, bad
+def of_text(text: str, only_json: bool) -> tuple[list[dict[str, Any]], list[int], int]:
+    """The results of a text of JSON values, a line each or on several lines.
+
+    Args:
+        text: the text.
+        only_json: whether every line is part of a value; otherwise lines of other things stand between.
+
+    Returns:
+        The results, the numbers of the lines that do not parse, and how many values are no result.
+    """
+    results: list[dict[str, Any]] = []
+    bad: list[int] = []
+    others, at = 0, 0
+    number = 1
+    broken = not only_json  # behind the beginning of a cut value, up to the next one
+    while at < len(text):
+        end = text.find("\n", at) + 1 or len(text)
+        line = text[at:end].strip()
+        if line.strip("]},") and not line.startswith("#") and (line[0] in "{[" or not broken):
+            begin = text.index(line[0], at)
+            try:
+                value, stop = _DECODER.raw_decode(text, begin)
+            except (ValueError, RecursionError):
+                bad.append(number)
+                broken = True
+            else:
+                broken = not only_json
+                found = [{"line": number, **r} for r in of_value(value)]
+                results += found
+                others += not found
+                end = max(end, text.find("\n", stop) + 1 or len(text))
+                rest = text[stop:end].strip(" \t\r\n,]}")
+                if rest.startswith("{"):
+                    end = stop  # another value follows in this line
+                elif rest and only_json:
+                    bad.append(number)
+        number += text.count("\n", at, end)
+        at = end
+    return results, bad, others
 
 
 def _is_result(value: Any) -> bool:
-    return isinstance(value, dict) and any(
-        name in value for key in ("completed", "output_tokens_per_s", "duration_s") for name in _NAMES[key]
+    return isinstance(value, dict) and (
+        single_batch.is_record(value) or any(name in value for name in _TELLING)
     )
 
 
 def _result(record: dict[str, Any]) -> dict[str, Any]:
+    if single_batch.is_record(record) and not any(name in record for name in _NAMES["completed"]):
+        return single_batch.result(record)
     result: dict[str, Any] = {"complete": True}
     for key, names in _NAMES.items():
         for name in names:
@@ -76,6 +106,11 @@ def _result(record: dict[str, Any]) -> dict[str, Any]:
                 break
     if "requested" in result:
         result["requested_from"] = "file"
+    if "accept_length" in result and "accept_length" not in record and "acc_length" not in record:
+        result["accept_length_over"] = "run"  # vLLM's, of the counters' difference
+    if "accuracy" in record:
+        result["accuracy"] = record["accuracy"]
+        result.setdefault("duration_s", record.get("latency"))
     for name, value in record.items():
         if found := _LATENCY.fullmatch(name):
             kind = "e2e_latency" if found[2] == "e2el" else found[2]
