@@ -305,3 +305,51 @@ def test_the_first_cycles_waiting_is_not_in_the_steady_halves(tmp_path):
     assert steady["communication_ms"] == pytest.approx(steady["transfer_ms"] + steady["waiting_ms"])
     assert found["ranks"][1]["spans"]["verify"]["steady"]["waiting_ms"] == 0.0
     assert found["spans"]["verify"]["steady"]["waiting_ms"] == pytest.approx(0.0015)
+
+
+@pytest.mark.parametrize("mark", ["[TP0{}] {}", "rank{} {}", "Rank {}: {}"])
+def test_a_merged_profile_may_begin_with_the_names_of_its_processes(tmp_path, mark):
+    named = {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "python"}}
+    events = [
+        event | {"pid": mark.format(r, event["pid"])}
+        for r in (0, 1)
+        for event in traces.cycles(4, late_us=2.0 * r)
+    ]
+    found = ranks.read([traces.write(tmp_path / "m.json", {"traceEvents": [named, *events]})])
+    assert [r["rank"] for r in found["ranks"]] == [0, 1]
+    assert found["spans"]["draft"]["kernel_ms_per_span"] == pytest.approx(0.07)
+    assert found["problems"] == []
+
+
+def test_stages_of_several_gpus_in_one_trace_are_not_mixed(tmp_path):
+    events = [
+        event | ({"pid": gpu} if event["cat"] in ("kernel", "gpu_user_annotation") else {})
+        for gpu in (0, 1)
+        for event in traces.cycles(4)
+    ]
+    found = ranks.read([traces.write(tmp_path / "both.json", {"traceEvents": events})])
+    assert found["kernels"]["count"] == 40
+    assert (found["spans"], found["cycle_ms"]) == ({}, None)
+    assert "kernels of 2 GPUs" in found["problems"][0]
+
+
+def test_kernels_without_durations_are_a_problem(tmp_path):
+    events = [traces.kernel(traces.GEMM, 10, 0), traces.kernel(traces.REDUCE, 20, 0)]
+    found = ranks.read([traces.write(tmp_path / "a.json", {"traceEvents": events})])
+    assert "none of its 2 kernels has a duration" in found["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("1758-TP-3-DP-1-EP-3-DECODE.trace.json", 3),
+        ("dp0_pp0_tp1_dcp0_ep1_rank5.1758000000.pt.trace.json", 5),
+        ("host_rank3.pt.trace.json", 3),
+        ("rank-2_trace.json", 2),
+        ("prank7.json", None),
+        ("node_4711.pt.trace.json", None),
+    ],
+)
+def test_the_rank_by_the_files_name(tmp_path, name, rank):
+    path = traces.write(tmp_path / name, {"traceEvents": traces.cycles(2)})
+    assert ranks.read([path])["ranks"][0]["rank"] == rank

@@ -155,3 +155,11 @@ def test_one_odd_event_costs_no_more_than_itself(tmp_path, field, value):
     assert found["kernels"]["count"] in (20, 21)
     assert found["spans"]["verify"]["kernel_ms_per_span"] == pytest.approx(0.305)
     json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize(("head", "says"), [(b"PK\x03\x04", "zip archive"), (b"\x28\xb5\x2f\xfd", "zstd")])
+def test_another_compression_is_named(tmp_path, head, says):
+    path = tmp_path / "a.json.x"
+    path.write_bytes(head + bytes(100))
+    with pytest.raises(BadInput, match=says):
+        ranks.read([path])

@@ -19,7 +19,8 @@ BLOCK_BYTES = 256 << 10
 LONGEST_LINE = 4 << 20
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_MAGICS = (
+# What a file that is no text begins with.
+MAGICS = (
     (b"PK\x03\x04", "a zip archive"),
     (b"\x28\xb5\x2f\xfd", "zstd-compressed"),
     (b"\xfd7zXZ", "xz-compressed"),
@@ -173,7 +174,7 @@ def _gunzipped(path: Path, f: IO[bytes], what: str) -> Iterator[bytes]:
 
 
 def _refuse_junk(path: Path, head: bytes, what: str) -> None:
-    for magic, name in _MAGICS:
+    for magic, name in MAGICS:
         if head.startswith(magic):
             raise BadInput(f"{path}: {name}, not a text {what}; unpack or name the {what} itself")
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):

@@ -10,7 +10,9 @@ from quietgate.inspect.trace.spans import SpanTable
 from quietgate.inspect.trace.stream import Event, args_of
 
 KERNEL = frozenset({"kernel", "Kernel"})
-LAUNCH = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "privateuse1_runtime"})
+LAUNCH = frozenset(
+    {"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "privateuse1_runtime"}
+)
 COPY = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
 
 
@@ -23,6 +25,7 @@ class Columns:
         shapes: by name of a communication kernel, how often it ran with (blocks in x, threads in x).
         gpu, cpu: the stages' spans on the GPU's time line and on the CPU's.
         launch_correlation, launch_line, launch_at: of each launch its id, its thread, its moment.
+        devices: the GPUs that the kernels ran on.
         copies, copy_us: how many copies, and their time.
         threads: the CPU's threads, by the order in which they appear.
     """
@@ -35,6 +38,7 @@ class Columns:
         self.gpu, self.cpu = SpanTable(), SpanTable()
         self.launch_correlation, self.launch_line = array("q"), array("q")
         self.launch_at = array("d")
+        self.devices: set[int | str] = set()
         self.copies, self.copy_us = 0, 0.0
         self.threads: dict[int | str, int] = {}
 
@@ -65,6 +69,7 @@ class Columns:
     def _kernel(self, event: Event) -> None:
         args = args_of(event)
         stream = args.stream if args.stream >= 0 else event.tid
+        self.devices.add(event.pid)
         self.start.append(event.ts)
         self.dur.append(event.dur)
         self.correlation.append(args.correlation)

@@ -10,6 +10,8 @@ import msgspec
 from quietgate.inspect.trace.stream import TraceFile
 
 _RANK_IN_NAME = re.compile(r"(?:^|-)(TP|DP|PP|EP)-(\d+)(?=[-.])")
+# Of other tools: vLLM's "dp0_pp0_tp1_dcp0_ep1_rank1.<time>", trainers' "host_rank3" or "rank-2_trace".
+_OTHERS_RANK_IN_NAME = re.compile(r"(?i)(?:^|[-_.])rank[-_]?(\d+)(?=[-_.])")
 _PART_IN_NAME = re.compile(r"-(EXTEND|DECODE|PREFILL)(?=[.-])")
 
 
@@ -26,7 +28,8 @@ def identity(trace: TraceFile) -> dict[str, Any]:
     part = _PART_IN_NAME.search(trace.path.name)
     rank = info.get("rank")
     if not isinstance(rank, int):
-        rank = int(in_name["TP"]) if "TP" in in_name else None
+        other = _OTHERS_RANK_IN_NAME.search(trace.path.name)
+        rank = int(in_name["TP"]) if "TP" in in_name else int(other[1]) if other else None
     devices = trace.meta.get("deviceProperties")
     devices = devices if isinstance(devices, list) else []
     gpus = sorted({str(d["name"]) for d in devices if isinstance(d, dict) and "name" in d})

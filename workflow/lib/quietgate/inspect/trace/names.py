@@ -15,7 +15,9 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("nccl_symmetric", re.compile(r"\bncclSymk?(?:Dev)?Kernel")),
     ("rccl_generic", re.compile(r"\bnccl(?:Dev)?Kernel(?:Debug)?_Generic|\brcclGenericKernel")),
     ("nccl", re.compile(r"\bnccl(?:Dev)?Kernel")),
+    ("msccl", re.compile(r"\bmscclKernel")),
     ("mscclpp", re.compile(r"mscclpp", re.IGNORECASE)),
+    ("custom_all_reduce", re.compile(r"\baiter::\w*allreduce")),
     (
         "flashinfer",
         re.compile(
@@ -35,6 +37,8 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"allreduce_prototype|quickreduce"
         ),
     ),
+    # Of experts' tokens: TensorRT-LLM's kernels (FlashInfer has them too), AMD's MoRI.
+    ("moe_all_to_all", re.compile(r"\bmoeA2A\w*Kernel|\bmori::moe::|\bEp(?:Dispatch|Combine)\w*Kernel")),
     ("deep_ep", re.compile(r"\bdeep_ep::|nvshmem\w*_kernel")),
 )
 

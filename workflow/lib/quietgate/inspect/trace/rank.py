@@ -23,7 +23,9 @@ from quietgate.inspect.trace.spans import Floats, Ints, KernelColumns, SpanTable
 from quietgate.inspect.trace.stream import Event, TraceFile
 
 # SGLang's merged profile marks every event with its rank: "[TP00-DP01] 4711" stands for process 4711.
-_RANK_IN_PID = re.compile(r"\[([A-Z]+\d+(?:-[A-Z]+\d+)*)\] ")
+_RANK_IN_PID = re.compile(r"\[([A-Z]+\d+(?:-[A-Z]+\d+)*)\] |(?i:(rank[ _:-]?\d+)\b)")
+# Among so many events of a block, one is marked where any is: process names may come first.
+_LOOKED_AT = 64
 
 
 @dataclass
@@ -41,10 +43,11 @@ class Collectives:
 
 @dataclass
 class RankTrace:
-    """What one file says; `summary` is plain JSON."""
+    """What one file says of one rank; `summary` is plain JSON, `problem` one line for the person."""
 
     summary: dict[str, Any]
     collectives: Collectives
+    problem: str | None = None
 
 
 def read_ranks(path: Path) -> list[RankTrace]:
@@ -62,19 +65,19 @@ def read_ranks(path: Path) -> list[RankTrace]:
         return [_of_totals(trace, totals)]
     ranks = [_summarised(trace, columns) for columns in used.values()]
     for label, rank in zip(used, ranks, strict=True):
-        if place := re.search(r"TP(\d+)", label):
+        if place := re.search(r"(?i)(?:TP|rank[ _:-]?)(\d+)", label):
             rank.summary["rank"] = int(place[1])
     return ranks
 
 
 def _by_rank(events: list[Event]) -> dict[str, list[Event]]:
     """The events by the rank that their process names; in a file of one rank none does."""
-    if not events or not isinstance(events[0].pid, str) or not _RANK_IN_PID.match(events[0].pid):
+    if not any(isinstance(e.pid, str) and _RANK_IN_PID.match(e.pid) for e in events[:_LOOKED_AT]):
         return {"": events}
     parts: dict[str, list[Event]] = {}
     for event in events:
         found = _RANK_IN_PID.match(str(event.pid))
-        parts.setdefault(found[1] if found else "", []).append(event)
+        parts.setdefault((found[1] or found[2]) if found else "", []).append(event)
     return parts
 
 
@@ -85,6 +88,16 @@ def _summarised(trace: TraceFile, columns: Columns) -> RankTrace:
     communicating = np.array([names.communication_class(t) is not None for t in texts], dtype=bool)
     communicates = communicating[name] if len(name) else np.zeros(0, dtype=bool)
     table, kernels, source = _belonging(columns, start, dur, communicates)
+    problem = None
+    if len(columns.devices) > 1:
+        # Streams of several GPUs have the same numbers: which kernels a span holds cannot be told.
+        table = SpanTable()
+        problem = (
+            f"{trace.path}: kernels of {len(columns.devices)} GPUs in one trace: totals are over them, "
+            "stages are left out; profile each rank in a file of its own"
+        )
+    elif len(dur) and not dur.any():
+        problem = f"{trace.path}: none of its {len(dur)} kernels has a duration"
     found, span_of = spans.occurrences(table, kernels)
     lasting = {id(o) for o in spans.steady(found)}
     order = np.flatnonzero(communicates)
@@ -106,7 +119,7 @@ def _summarised(trace: TraceFile, columns: Columns) -> RankTrace:
         "spans": spans.summary(found, source),
         "cycle_ms": spans.cycle_ms(found),
     }
-    return RankTrace(summary, collectives)
+    return RankTrace(summary, collectives, problem)
 
 
 def _belonging(

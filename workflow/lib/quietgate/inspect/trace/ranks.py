@@ -39,6 +39,7 @@ def read(paths: Sequence[Path | str], processes: int | None = None) -> dict[str,
     ranks.sort(key=lambda r: (r.summary["rank"] is None, r.summary["rank"], r.summary["file"]))
     ranks, copies = _once_each(ranks)
     problems += copies
+    problems += dict.fromkeys(r.problem for r in ranks if r.problem)
     for part in sorted({str(r.summary["part"]) for r in ranks}):
         same = [r for r in ranks if str(r.summary["part"]) == part]
         for rank, result in zip(same, split([r.collectives for r in same]), strict=True):

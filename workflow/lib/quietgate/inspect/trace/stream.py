@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import msgspec
 
 from quietgate.errors import BadInput
+from quietgate.inspect.lines import MAGICS
 
 READ_BYTES = 1 << 18
 BLOCK_BYTES = 1 << 23
@@ -169,6 +170,9 @@ class TraceFile:
         try:
             found = _lenient.decode(data)
         except msgspec.DecodeError as e:
+            for magic, kind in MAGICS:
+                if data.startswith(magic):
+                    raise self._bad(f"{kind}, not a trace as JSON or gzip; unpack it first") from None
             raise self._bad(f"not a trace: JSON expected ({e})") from None
         if not isinstance(found, dict):
             raise self._bad('not a trace: no "traceEvents" in it')
