@@ -451,3 +451,18 @@ def test_specforges_baseline_without_draft_tokens(tmp_path):
     cell = {"batch_size": 1, "steps": 0, "topk": 0, "num_draft_tokens": 0, "metrics": metrics}
     result = one(tmp_path, json.dumps({"model": "m", "gsm8k": [cell]}), "x.json")
     assert (result["baseline"], result["plausible"], result["accuracy"]) == (True, True, 0.9)
+
+
+def test_specforge_without_its_settings(tmp_path):
+    metrics = [{"latency": 12.0, "output_throughput": 320.0, "accept_length": 2.2, "accuracy": None}]
+    cell = {"batch_size": 1, "steps": None, "topk": None, "num_draft_tokens": None, "metrics": metrics}
+    told = read(tmp_path, json.dumps({"mtbench": [cell]}), "x.json")
+    assert told["results"][0]["plausible"]
+    assert told["notes"] == [], "its accept length is the run's own, its throughput over the whole time"
+
+
+def test_a_peak_below_the_mean_is_explained(tmp_path):
+    text = BLOCK.replace("Concurrency:", "Peak output token throughput (tok/s):    300.00    \nConcurrency:")
+    told = read(tmp_path, text)
+    assert told["results"][0]["peak_output_tokens_per_s"] == 300.0
+    assert any("peak output tok/s is below the mean" in note for note in told["notes"])

@@ -122,3 +122,28 @@ def test_an_accuracy_script(tmp_path):
         12.514,
         1598.312,
     )
+
+
+def test_answers_that_ended_early_are_counted_as_they_were(tmp_path):
+    (written,) = results(tmp_path, json.dumps(SERVER | {"total_output_tokens": 6000, "num_early_stopped": 9}))
+    assert (written["output_tokens"], written["output_tokens_per_s"]) == (6000, 600.0)
+    early = "total output tokens: 6000 (requested 8000)\nearly-stopped requests: 9/16\n"
+    clamped = "WARNING: generated 6000 tokens but requested 8000; the server clamped max_new_tokens\n"
+    for text in (server_text(16, 10.0, early), clamped + server_text(16, 10.0)):
+        (printed,) = results(tmp_path, text, "out.txt")
+        assert (printed["output_tokens"], printed["output_tokens_per_s"]) == (6000, 600.0)
+
+
+def test_older_wording_and_a_batch_without_decode_steps(tmp_path):
+    text = (
+        "# Benchmark ...\n# Prefill. latency: 3.73642 s, throughput:   1096.24 token/s\n"
+        "# Total. latency:  3.736 s, throughput:   1097.31 token/s\n"
+        "# Prefill. latency: 3.50000 s, throughput:   1100.00 token/s\n"
+        "# Decode.  latency: 0.03126 s, throughput:    127.94 token/s\n"
+        "# Decode.  median latency: 0.01914 s, median throughput:    209.03 token/s\n"
+        "# Total. latency:  3.900 s, throughput:   1100.31 token/s\n"
+    )
+    prefill, both = results(tmp_path, text, "out.txt")
+    assert prefill["plausible"]
+    assert "median_decode_tokens_per_s" not in prefill
+    assert both["median_decode_tokens_per_s"] == 209.03

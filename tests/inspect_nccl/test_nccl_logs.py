@@ -117,6 +117,10 @@ def test_transports(tmp_path, logged, kind):
             ("AllReduce", 16384, "RING", "LL", 2),
         ),
         ("AllReduce: 16384 Bytes -> Algo 1 proto 2 time 12.3", ("AllReduce", 16384, "RING", "SIMPLE", None)),
+        (
+            "Broadcast:    32768 Bytes -> Algo 1 proto 2 time 0.0",
+            ("Broadcast", 32768, "RING", "SIMPLE", None),
+        ),
         ("16384 Bytes -> Algo 0 proto 0 time 12.3", (None, 16384, "TREE", "LL", None)),
         (
             "AllGather: 8 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..0}",
@@ -390,6 +394,8 @@ def test_what_an_application_was_compiled_with_did_not_run(tmp_path):
         ("NET/IB : mlx5_3:1 Got async event : port active", False),
         ("socketProgress: Connection closed by remote peer n1<48422>", True),
         ("lib wrapper not initialized.", False),
+        ('Missing "iommu=pt" from kernel command line which can lead to system instability or hang!', False),
+        ("This is not compatible with NCCL_NVLS_ENABLE=1.", True),
     ],
 )
 def test_warnings_that_are_failures_and_such_that_are_not(tmp_path, said, failed):

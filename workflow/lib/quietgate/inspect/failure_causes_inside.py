@@ -129,6 +129,7 @@ INSIDE: Table = (
         ROOT,
         [
             (b"NCCL WARN", rb"NCCL WARN .*(?:Unrecognized element|no algorithm/protocol|[Dd]uplicate GPU)"),
+            (b"NCCL WARN", rb"NCCL WARN .*[Nn]ot compatible with"),
             (b"NCCL WARN", rb"NCCL WARN .*(?:[Ii]nvalid (?:usage|config|argument)|Cuda failure)"),
             (b"NCCL WARN", rb"NCCL WARN .*(?:[Nn]o socket interface|[Mm]ismatch|[Ff]ailed to)"),
             (b"NCCL WARN", rb"NCCL WARN .*[Cc]onnect(?:ion)? .*(?:refused|failed|reset)"),

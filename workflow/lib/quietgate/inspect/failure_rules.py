@@ -90,7 +90,13 @@ _SIGNS: Table = (
     (
         "hang",
         WEAK,
-        [(b"ang", rb"\b(?:NCCL|all_reduce|server|requests?)\b.*\b(?:[Hh]angs?|[Hh]anging|hung)\b")],
+        [
+            (
+                b"ang",
+                rb"^(?!.*can lead to ).*\b(?:NCCL|all_reduce|server|requests?)\b"
+                rb".*\b(?:[Hh]angs?|[Hh]anging|hung)\b",
+            )
+        ],
     ),
 )
 

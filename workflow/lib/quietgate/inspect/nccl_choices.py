@@ -10,7 +10,7 @@ from typing import Any
 # 2.24 and later: "AllReduce: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}";
 # 2.23: "AllReduce: 16384 Bytes -> Algo 1 proto 0 time 12.3"; 2.20 to 2.22 without the collective.
 _CHOICE = re.compile(
-    rb"(?:(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+)(?:.*channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?"
+    rb"(?:(\w+): +)?(\d+) Bytes -> Algo (\w+) proto (\w+)(?:.*channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?"
 )
 # Symmetric-memory kernels (registered buffers) have neither algorithm nor protocol.
 _SYMMETRIC = re.compile(rb"(\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\w+)(?:.*nchannels (\d+))?")

@@ -45,6 +45,7 @@ def _cell(cell: dict[str, Any], path: list[str]) -> Iterator[dict[str, Any]]:
             "draft_tokens": cell.get("num_draft_tokens"),
             "output_tokens_per_s": metrics.get("output_throughput"),
             "accept_length": metrics.get("accept_length"),
+            "accept_length_over": "run",
         }
         if isinstance(accuracy := metrics.get("accuracy"), int | float):
             result["accuracy"] = accuracy

@@ -85,7 +85,7 @@ def _incomplete(result: Result, missing_line: str) -> Iterable[str]:
         yield f"{failed} requests failed"
     if not result.get("complete", True):
         yield f"the block is cut: its {missing_line} line is missing"
-    if result["output_tokens_per_s"] is None and result.get("median_decode_tokens_per_s") is None:
+    if result["output_tokens_per_s"] is None and result.get("prefill_tokens_per_s") is None:
         yield "no output throughput in it"
     elif result["output_tokens_per_s"] == 0:
         yield "output throughput is 0"
@@ -159,11 +159,15 @@ def repeated(results: list[Result]) -> list[str]:
         )
     if any(r.get("input_tokens_per_request", 2) <= 1 for r in results):
         notes.append("inputs of one token per request: no statement about prefill or a real prompt")
-    if any(r.get("batch_size") and r.get("steps") is None for r in results):
+    if any(r.get("prefill_tokens_per_s") for r in results):
         notes.append(
             "single batches: output tok/s is over the whole time, prefill included, as bench_serving's is; "
             "prefill and decode tok/s are the benchmark's own"
         )
+    if any(
+        (r.get("peak_output_tokens_per_s") or math.inf) < (r["output_tokens_per_s"] or 0) for r in results
+    ):
+        notes.append("peak output tok/s is below the mean: it counts pieces of answers, not tokens")
     if any(
         r["accept_length"] is not None and r.get("steps") is None and r.get("accept_length_over") != "run"
         for r in results

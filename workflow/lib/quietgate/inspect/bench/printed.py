@@ -39,12 +39,12 @@ _LABELS: tuple[tuple[str, str], ...] = (
     (r"Accept(?:ance)? length", "accept_length"),
 )
 _PATTERNS = tuple((re.compile(pattern), key) for pattern, key in _LABELS)
-_QUOTED = re.compile(r"(?:>\s?)+")
+_QUOTED = re.compile(r"(?:>\s?)+|#\s+")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
 def bare(text: str) -> list[str]:
-    """The lines as they were printed: what shippers, and quotes of mail and Markdown, put before is off."""
+    """The lines as they were printed: what shippers, quotes and comments put before is off."""
     return [_QUOTED.sub("", message(raw.encode()), count=1) for raw in text.splitlines()]
 
 

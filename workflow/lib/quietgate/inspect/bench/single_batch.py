@@ -28,7 +28,8 @@ _PART = re.compile(
     r"(Prefill|Decode|Total)\. +(?:median )?latency: +(\d+\.\d+) s, "
     r"(?:median )?throughput: +(\d+\.\d+) token/s"
 )
-_FIELD = re.compile(r"([a-z][a-z_ ]*): +(-?\d+(?:\.\d+)?)(?: (?:s|tok/s))?$")
+_FIELD = re.compile(r"([a-z][a-z_ ]*): +(-?\d+(?:\.\d+)?)(?: (?:s|tok/s|\(requested \d+\)))?$")
+_CLAMPED = re.compile(r"(?:WARNING: )?generated (\d+) tokens but requested \d+")
 _WARM_UP = re.compile(r"Warmup \.\.\.$|=+ Warmup Begin =+$")
 _WARMED_UP = re.compile(r"Benchmark \.\.\.$|=+ Warmup End +=+$")
 
@@ -51,8 +52,11 @@ def result(record: dict[str, Any]) -> Result:
     found["duration_s"] = record.get("latency", record.get("total_latency"))
     batch, per_input, per_output = (record[name] for name in ("batch_size", "input_len", "output_len"))
     if isinstance(batch, int) and isinstance(per_input, int) and isinstance(per_output, int):
-        found["input_tokens"], found["output_tokens"] = batch * per_input, batch * per_output
-        if isinstance(seconds := found["duration_s"], int | float) and seconds > 0:
+        total = record.get("total_output_tokens")  # fewer where answers ended early, or were clamped
+        found["output_tokens"] = batch * per_output if total is None else total
+        found["input_tokens"] = batch * per_input
+        seconds = found["duration_s"]
+        if isinstance(seconds, int | float) and seconds > 0 and isinstance(found["output_tokens"], int):
             found["output_tokens_per_s"] = found["output_tokens"] / seconds
     if isinstance(last := record.get("last_ttft"), int | float):
         found["max_ttft_ms"] = last * 1e3
@@ -68,6 +72,7 @@ def printed(lines: list[str]) -> list[Result]:
     warming, batch = False, None
     parts: Result = {}
     fields: dict[str, Any] = {}
+    generated: int | None = None
     for number, line in enumerate(lines, 1):
         if _WARM_UP.match(line):
             warming = True
@@ -83,9 +88,12 @@ def printed(lines: list[str]) -> list[Result]:
             if part[1] == "Total":
                 results.append({"complete": True, "backend": "sglang", "batch_size": batch} | parts)
                 parts, batch = {}, None
+        elif clamped := _CLAMPED.match(line):
+            generated = int(clamped[1])
         elif field := _FIELD.match(line):
             if field[1] == "batch size":
-                fields = {"line": number}
+                fields = {"line": number, "total_output_tokens": generated}
+                generated = None
                 results.append(fields)
             name = field[1].replace(" generation", "_gen").replace(" ", "_")
             fields[name] = float(field[2]) if "." in field[2] else int(field[2])
