@@ -402,6 +402,18 @@ def test_answers_that_came_whole(tmp_path):
     assert "or not streamed" in result["problems"][0]
 
 
+def test_a_block_behind_a_log_that_begins_with_a_stamp(tmp_path):
+    result = one(tmp_path, "[2026-01-01 00:00:00 TP0] Load weight begin.\n" + BLOCK)
+    assert result["plausible"]
+    assert result["line"] == 2
+
+
+def test_json_lines_in_a_programs_log(tmp_path):
+    log = "[2026-01-01 00:00:00] a line of a log\n[INFO] {not JSON}\n"
+    told = read(tmp_path, log + json.dumps(JSON) + "\n" + log, "x.log")
+    assert [r["plausible"] for r in told["results"]] == [True]
+
+
 def test_json_lines_with_notes_between(tmp_path):
     first, second = read(tmp_path, f"bs 8\n{json.dumps(JSON)}\n\nbs 16\n{json.dumps(JSON)}\n", "x.log")[
         "results"

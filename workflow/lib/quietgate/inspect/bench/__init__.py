@@ -6,6 +6,7 @@ Every result says whether it can be believed (`plausible`) and what speaks again
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from quietgate.inspect.lines import read_text
 __all__ = ["read"]
 
 _WHAT = "benchmark result"
+# A stamp in brackets begins a log, not a list.
+_JSON = re.compile(r'\s*(?:\{|\[\s*(?:[\[{"\]]|$))')
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -46,7 +49,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def _parsed(path: Path, text: str) -> tuple[str, list[dict[str, Any]], int]:
     """The format, the results, and how many JSON values are no result."""
-    if text.lstrip()[0] not in "{[":
+    if not _JSON.match(text):
         return _of_printed(text)
     try:
         value = json.loads(text)
@@ -64,13 +67,13 @@ def _parsed(path: Path, text: str) -> tuple[str, list[dict[str, Any]], int]:
 
 def _of_printed(text: str) -> tuple[str, list[dict[str, Any]], int]:
     lines = printed.bare(text)
-    results = [*printed.blocks(text), *single_batch.printed(lines), *few_shot.printed(lines)]
+    results = [*printed.blocks(text, lines), *single_batch.printed(lines), *few_shot.printed(lines)]
     if results:
         return "text", sorted(results, key=lambda r: r["line"]), 0
     results, bad, others = records.of_text(text, only_json=False)  # with notes between the lines
     if results:
         return "jsonl", results + _cut(bad), others
-    return "text", printed.headless(text), 0
+    return "text", printed.headless(lines), 0
 
 
 def _cut(lines: list[int]) -> list[dict[str, Any]]:

@@ -48,12 +48,12 @@ def bare(text: str) -> list[str]:
     return [_QUOTED.sub("", message(raw.encode()), count=1) for raw in text.splitlines()]
 
 
-def blocks(text: str) -> list[dict[str, Any]]:
-    """Every block in the text, with the settings printed before it."""
+def blocks(text: str, lines: list[str]) -> list[dict[str, Any]]:
+    """Every block in the text, with the settings printed before it; `lines` are its bare lines."""
     results: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
     current: dict[str, Any] | None = None
-    raws, lines = text.splitlines(), bare(text)
+    raws = text.splitlines()
     # A value is followed by blanks up to its column's width, or by a line end: else the file is cut in it.
     cut = 0 if text.endswith("\n") else len(lines)
     for number, (raw, line) in enumerate(zip(raws, lines, strict=True), 1):
@@ -72,10 +72,10 @@ def blocks(text: str) -> list[dict[str, Any]]:
     return results
 
 
-def headless(text: str) -> list[dict[str, Any]]:
-    """The block of a text that someone copied without its first line; none where it has no throughput."""
+def headless(lines: list[str]) -> list[dict[str, Any]]:
+    """The block of bare lines that someone copied without its first line; none where it has no throughput."""
     result: dict[str, Any] = {}
-    for number, line in enumerate(bare(text), 1):
+    for number, line in enumerate(lines, 1):
         if found := _LINE.match(line):
             _take(result, found[1], found[2])
             if result:

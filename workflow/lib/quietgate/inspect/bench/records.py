@@ -39,6 +39,9 @@ _LATENCY = re.compile(r"(mean|median|std|p\d+|max)_(e2e_latency|e2el|ttft|tpot|i
 _OF = re.compile(r"(\d+)_of_(\d+)")
 _TELLING = (*_NAMES["completed"], *_NAMES["output_tokens_per_s"], "duration", "duration_s")
 _DECODER = json.JSONDecoder()
+_BEGINS = re.compile(r'\{\s*(?:"|$)')
+# An error costs a look at the whole text.
+_MOST_BAD = 100
 _LAST = re.compile(r"(?:^|[_-])(\d+)(?=\.[a-z]+(?:\.gz)?$)")
 
 
@@ -62,19 +65,22 @@ def of_text(text: str, only_json: bool) -> tuple[list[dict[str, Any]], list[int]
     bad: list[int] = []
     others, at = 0, 0
     number = 1
-    broken = not only_json  # behind the beginning of a cut value, up to the next one
-    while at < len(text):
+    broken = False  # behind the beginning of a cut value, up to the next one
+    while at < len(text) and len(bad) < _MOST_BAD:
         end = text.find("\n", at) + 1 or len(text)
         line = text[at:end].strip()
-        if line.strip("]},") and not line.startswith("#") and (line[0] in "{[" or not broken):
-            begin = text.index(line[0], at)
+        if only_json:
+            tried = bool(line.strip("]},#")) and line[0] != "#" and (line[0] in "{[" or not broken)
+        else:
+            tried = _BEGINS.match(line) is not None
+        if tried:
             try:
-                value, stop = _DECODER.raw_decode(text, begin)
+                value, stop = _decoded(text, text.index(line[0], at), end)
             except (ValueError, RecursionError):
                 bad.append(number)
                 broken = True
             else:
-                broken = not only_json
+                broken = False
                 found = [{"line": number, **r} for r in of_value(value)]
                 results += found
                 others += not found
@@ -87,6 +93,18 @@ def of_text(text: str, only_json: bool) -> tuple[list[dict[str, Any]], list[int]
         number += text.count("\n", at, end)
         at = end
     return results, bad, others
+
+
+def _decoded(text: str, begin: int, end: int) -> tuple[Any, int]:
+    """The JSON value that begins in the line text[begin:end], and where it stops; ValueError for none."""
+    line = text[begin:end]
+    try:
+        value, length = _DECODER.raw_decode(line)
+    except json.JSONDecodeError as error:
+        if error.pos < len(line.rstrip()):
+            raise
+        return _DECODER.raw_decode(text, begin)  # it goes on in the next lines
+    return value, begin + length
 
 
 def _is_result(value: Any) -> bool:
