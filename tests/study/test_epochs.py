@@ -1,8 +1,10 @@
 """Launches asked for: complete blocks; later cells stand beside the reference of their own epoch."""
 
 from quietgate.files import write_json
+from quietgate.steps.study import study_record
+from quietgate.study import Study
+from quietgate.study.earlier import history_of
 from quietgate.study.epochs import Asked, lay_out
-from quietgate.study.resume import history_of
 
 
 def names(asked):
@@ -54,10 +56,10 @@ def test_a_cell_that_is_compared_with_another_brings_launches_of_both():
     assert names(lay_out(["r", "a", "x"], "r", 1, [], {"x": "a"})) == ["r1/1", "a1/1", "x1/1"]
 
 
-def test_a_later_epoch_keeps_its_blocks_while_it_is_measured(tmp_path):
+def test_a_later_epoch_keeps_its_blocks_while_it_is_measured(base, tmp_path):
     first = lay_out(["r", "a"], "r", 2, [])
     second = lay_out(["r", "a", "b"], "r", 2, first)
-    write_json(tmp_path / "study.json", {"launches": [record(a) for a in second]})
+    write_study(base, tmp_path, second)
     for asked in first:  # of the second epoch nothing has ended yet
         end = tmp_path / "cells" / asked.cell / f"l{asked.block}" / "exit.json"
         end.parent.mkdir(parents=True)
@@ -67,10 +69,15 @@ def test_a_later_epoch_keeps_its_blocks_while_it_is_measured(tmp_path):
     assert lay_out(["r", "a", "b"], "r", 2, history_of(tmp_path)) == second
 
 
-def test_a_first_epoch_that_is_not_finished_takes_new_cells_in(tmp_path):
-    write_json(tmp_path / "study.json", {"launches": [record(a) for a in lay_out(["r", "a"], "r", 1, [])]})
+def test_a_first_epoch_that_is_not_finished_takes_new_cells_in(base, tmp_path):
+    write_study(base, tmp_path, lay_out(["r", "a"], "r", 1, []))
     assert history_of(tmp_path) == ()
 
 
-def record(asked):
-    return {"cell": asked.cell, "launch": f"l{asked.block}", "block": asked.block, "epoch": asked.epoch}
+def write_study(base, results, launches):
+    """study.json of which only the launches are looked at."""
+    some = study_record(Study.from_config(base))
+    some["launches"] = [
+        {"cell": a.cell, "launch": f"l{a.block}", "block": a.block, "epoch": a.epoch} for a in launches
+    ]
+    write_json(results / "study.json", some)

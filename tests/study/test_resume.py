@@ -5,20 +5,25 @@ import json
 import shutil
 
 import pytest
+import yaml
 
+from quietgate.__main__ import main
+from quietgate.errors import BadInput
 from quietgate.steps.study import study_record
 from quietgate.study import Study
+from quietgate.study.earlier import history_of, launches_of, was_left_out
+from quietgate.study.left_out import unmeasured
 from quietgate.study.plan import lines
-from quietgate.study.resume import (
-    CHANGED,
-    history_of,
-    launches_of,
-    plan_redo,
-    set_aside,
-    takes_server,
-    unmeasured,
+from quietgate.study.resume import CHANGED, plan_redo, set_aside, takes_server
+from quietgate.study.stages import (
+    BENCHMARK,
+    EXTRACT,
+    chain,
+    figures_digest,
+    launch_folder,
+    stage_digest,
+    tables_digest,
 )
-from quietgate.study.stages import BENCHMARK, EXTRACT, chain, figures_digest, launch_folder, stage_digest
 
 
 def finish(study, results, launch, status="passed", upto=None):
@@ -270,3 +275,70 @@ def test_a_grown_study_keeps_its_epochs_where_study_json_was_set_aside(done, bas
     assert grown().launches == before.launches
     shutil.rmtree(tmp_path / "cells")
     assert {x.epoch for x in grown().launches} == {1}, "nothing of it is there any more"
+
+
+def test_the_plan_says_which_launches_are_left_out(done, base, tmp_path, capsys):
+    gone, failed = done.launches[1], done.launches[2]
+    (launch_folder(tmp_path, gone) / "exit.json").unlink()
+    finish(done, tmp_path, failed, status="failed", upto="benchmark")
+    config = tmp_path / "study.yaml"
+    config.write_text(yaml.safe_dump(base | {"only_measured": True}))
+    command = ["plan", str(config), "--results", str(tmp_path), "--brief"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    count = len(done.launches)
+    assert f"1 of {count} launches were not measured and are left out: {gone.cell.id} {gone.id}" in text
+    assert f"Kept {count - 1}, new 0, unfinished 0, stale 0" in text, "a failed launch is not retried"
+    assert "left alone" not in text
+    assert "To do: 0 launches" in text
+    assert "server.python" not in text, "no server is started, so none need be here"
+    shutil.rmtree(tmp_path / "cells")
+    assert main(command) == 2
+    assert "no launch with all its records" in capsys.readouterr().err
+
+
+BREAKS = {
+    "no block": lambda record: record["launches"][0].pop("block"),
+    "an odd key": lambda record: record["launches"][0].update(blok=1),
+    "a block that is no number": lambda record: record["launches"][0].update(block="1"),
+    "block 0": lambda record: record["launches"][0].update(block=0),
+    "a launch that is not its block": lambda record: record["launches"][0].update(launch="l7"),
+    "epoch 0": lambda record: record["launches"][0].update(epoch=0),
+    "no launches": lambda record: record.pop("launches"),
+    "launches by name": lambda record: record.update(launches={}),
+    "left out: a name": lambda record: record.update(left_out=["a"]),
+    "no config": lambda record: record.pop("config"),
+}
+
+
+@pytest.mark.parametrize("how", [*BREAKS, "cut"])
+def test_a_damaged_study_json_is_refused_and_left_alone(done, tmp_path, how):
+    record = study_record(done)
+    path = tmp_path / "study.json"
+    path.write_text(json.dumps(record))
+    assert len(history_of(tmp_path)) == len(done.launches)
+    BREAKS.get(how, lambda _: None)(record)
+    text = json.dumps(record)[: 100 if how == "cut" else None]
+    path.write_text(text)
+    for read in (history_of, was_left_out):
+        with pytest.raises(BadInput, match=r"study\.json: .*; put it back as it was, or move it away") as error:
+            read(tmp_path)
+        assert "\n" not in str(error.value)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("tables", [[{"name": "cells"}], ["cells"], 3, [{"name": 1, "sha256": [1]}]])
+def test_a_damaged_list_of_tables_is_made_again(done, tmp_path, tables):
+    (tmp_path / "tables").mkdir()
+    record = {"digest": tables_digest(done), "tables": tables}
+    (tmp_path / "tables" / "tables.json").write_text(json.dumps(record))
+    [redo] = plan_redo(done, tmp_path)
+    assert redo.stage == "tables/tables.json"
+
+
+def test_a_failure_that_says_nothing(done, tmp_path):
+    finish(done, tmp_path, done.launches[0], "failed", BENCHMARK.name)
+    path = launch_folder(tmp_path, done.launches[0]) / BENCHMARK.record
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"failure": "x"}))
+    [redo] = plan_redo(done, tmp_path)
+    assert redo.why == "failed: no reason recorded"

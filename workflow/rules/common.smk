@@ -9,9 +9,8 @@ from snakemake.settings.types import ExecMode
 from quietgate.errors import BadInput
 from quietgate.files import sha256
 from quietgate.serve import lease
-from quietgate.steps.study import left_out
 from quietgate.gate import beforehand
-from quietgate.study import Study, command, resume, stages
+from quietgate.study import Study, command, earlier, left_out, resume, stages
 from quietgate.study.config import load
 
 REVIEWER = "results" in config
@@ -84,25 +83,15 @@ def load_study():
         study = Study.from_config(dict(config), source)
         study.digests(study.reference)
         results = Path("results", study.name)
-        study.history = resume.history_of(results)
+        study.history = earlier.history_of(results)
         # What was finished without some launches is shown without them too.
-        if study.only_measured or (only_redraws() and resume.was_left_out(results)):
-            leave_out(study, results)
+        if study.only_measured or (only_redraws() and earlier.was_left_out(results)):
+            left_out.leave_out(study, results)
+            if study.left_out:
+                tell(left_out.sentence(study))
         return study
     except BadInput as error:
         refuse(error)
-
-
-def leave_out(study, results):
-    """Wait no longer for launches that are not measured: the study is finished with what there is."""
-    study.left_out = resume.unmeasured(study, results)
-    if not study.launches:
-        raise BadInput(
-            f"only_measured: {results} has no launch with all its records as this config asks for them:"
-            " there is nothing to finish"
-        )
-    if study.left_out:
-        tell(left_out(study))
 
 
 def only_redraws():
@@ -179,10 +168,7 @@ def take_over(study, results):
 def to_redo(study, results):
     """What is here that a run of these targets would set aside and make again."""
     redraws = only_redraws()
-    keeps_failed = redraws or study.only_measured
-    redo = resume.plan_redo(
-        study, results, retry_failed=False if keeps_failed else None
-    )
+    redo = resume.plan_redo(study, results, retry_failed=False if redraws else None)
     if redraws:
         redo = [r for r in redo if r.launch is None or r.stage == stages.EXTRACT.name]
     return redo

@@ -107,13 +107,19 @@ def _import_command(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> int:
     from quietgate.gate import beforehand
     from quietgate.study import Study
+    from quietgate.study.earlier import history_of
+    from quietgate.study.left_out import leave_out
     from quietgate.study.plan import lines
-    from quietgate.study.resume import history_of
 
     study = Study.from_file(args.config)
     results = args.results or Path("results") / study.name
     study.history = history_of(results)
-    for line in lines(study, results, detail=not args.brief, problems=beforehand.problems(study)):
+    problems = []
+    if study.only_measured:
+        leave_out(study, results)
+    else:
+        problems = beforehand.problems(study)
+    for line in lines(study, results, not args.brief, problems):
         print(line)
     return 0
 

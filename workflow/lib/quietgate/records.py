@@ -97,7 +97,7 @@ def read(path: Path, kind: str | None = None) -> Record:
         record = json.loads(Path(path).read_bytes())
     except FileNotFoundError:
         raise BadInput(f"{path}: no such record") from None
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise BadInput(f"{path}: not readable as JSON ({e})") from None
     found = kind_of(record, str(path))
     if kind is not None and found != kind:

@@ -12,6 +12,7 @@ from quietgate.errors import BadInput
 from quietgate.share import strict
 from quietgate.share.archive import shown
 from quietgate.share.migrate import version_problem
+from quietgate.study.earlier import misnamed
 
 # Cells become folders, so their ids are looked at before any path is made of them.
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+-]{0,249}")
@@ -70,4 +71,4 @@ def _problem(study: Any, path: Path) -> str | None:
             return f"launches: {launch[:20]!r} of {cell_id[:60]!r} is no launch of a cell"
     if len(set(places)) < len(places):
         return "launches: one is listed twice"
-    return None
+    return misnamed(study)

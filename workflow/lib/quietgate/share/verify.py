@@ -25,7 +25,7 @@ from quietgate.share.migrate import version_of, version_problem
 from quietgate.share.remake import ARCHIVE
 from quietgate.share.study_record import read_study
 from quietgate.study import Study
-from quietgate.study.resume import launches_of
+from quietgate.study.earlier import launches_of
 
 # More lines than this help nobody.
 MAX_PROBLEMS = 200

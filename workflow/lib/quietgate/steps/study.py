@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quietgate import provenance, records
 from quietgate.steps.place import FROZEN
-from quietgate.study import Study
+from quietgate.study import Study, left_out
 from quietgate.study.resume import study_digest
 
 
@@ -52,15 +52,8 @@ def study_record(study: Study) -> records.Record:
         "driver": provenance.driver(),
         "versions": provenance.versions(),
         "git": provenance.git(study.basedir),
-        "warnings": [left_out(study)] if study.left_out else [],
+        "warnings": [left_out.sentence(study)] if study.left_out else [],
     }
-
-
-def left_out(study: Study) -> str:
-    """Which launches were not waited for, as a sentence."""
-    names = ", ".join(f"{a.cell} l{a.block}" for a in study.left_out)
-    count = f"{len(study.left_out)} of {len(study.asked_for)} launches"
-    return f"{count} were not measured and are left out: {names}"
 
 
 def untimed(study: Study) -> records.Record | None:

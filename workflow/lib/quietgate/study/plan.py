@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate import gpus
-from quietgate.study import command, typical
+from quietgate.study import command, left_out, typical
 from quietgate.study.cells import Cell, Launch
 from quietgate.study.resume import measured, plan_redo
 from quietgate.study.stages import EXTRACT, chain, launch_folder
@@ -77,10 +77,12 @@ def _head(study: Study) -> Iterator[str]:
     config = study.config
     yield f"Study {study.name} ({study.source})" + (f": {config['title']}" if config["title"] else "")
     yield (
-        f"{len(study.launched)} cells x {config['replicates']} launch(es) = {len(study.launches)} launches; "
+        f"{len(study.launched)} cells x {config['replicates']} launch(es) = {len(study.asked_for)} launches; "
         f"per launch {config['benchmark']['repeats']} repeat(s) at concurrency "
         + ", ".join(map(str, sorted(config["benchmark"]["concurrency"])))
     )
+    if study.left_out:
+        yield left_out.sentence(study)
     yield f"Order (seed {config['seed']}, randomised complete blocks):"
     for block, launches in itertools.groupby(study.launches, key=lambda x: x.block):
         found = list(launches)
@@ -178,7 +180,7 @@ def _present(study: Study, results: Path, launch: Launch) -> int:
 
 def _foreign(study: Study, results: Path) -> Iterator[str]:
     cells = results / "cells"
-    known = {f"{x.cell.id}/{x.id}" for x in study.launches}
+    known = {f"{x.cell.id}/{x.id}" for x in study.asked_for}
     if cells.is_dir():
         for folder in cells.glob("*/l*"):
             name = f"{folder.parent.name}/{folder.name}"

@@ -16,7 +16,6 @@ from typing import Any
 from quietgate.errors import BadInput
 from quietgate.files import digest, read_json, sha256
 from quietgate.study.cells import Launch
-from quietgate.study.epochs import Asked
 from quietgate.study.stages import (
     ALL,
     BENCHMARK,
@@ -54,8 +53,13 @@ class Redo:
 
 
 def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> list[Redo]:
-    """Everything present that the config no longer vouches for, in run order; reads only."""
-    retry = study.config["retry_failed"] if retry_failed is None else retry_failed
+    """Everything present that the config no longer vouches for, in run order; reads only.
+
+    Args:
+        retry_failed: whether failed launches are repeated; by default as the config says, and never where
+            only what is measured counts.
+    """
+    retry = study.config["retry_failed"] and not study.only_measured if retry_failed is None else retry_failed
     old = read_json(results / "study.json")
     before = old.get("config") if isinstance(old, dict) else None
     redo = []
@@ -94,49 +98,6 @@ def measured(study: Study, results: Path, launch: Launch) -> bool:
     return all((folder / s.record).exists() for s in chain(study) if s.needs_server)
 
 
-def history_of(results: Path) -> tuple[Asked, ...]:
-    """The launches that the study in this folder had asked for, if it was finished; else none.
-
-    A study of several epochs was finished once: while a later one is measured, interrupted or retried, every
-    launch keeps its place. Where study.json was set aside and the run ended before it was written again, what
-    that run knew still holds.
-    """
-    old = read_json(results / "study.json")
-    if old is None:
-        frozen = read_json(results / ".live/study.json") or {}
-        known = tuple(Asked(*asked) for asked in frozen.get("history", ()))
-        return known if any((results / "cells" / a.cell / f"l{a.block}").exists() for a in known) else ()
-    listed, left_out = launches_of(old) if isinstance(old, dict) else ((), ())
-    finished = all((results / "cells" / a.cell / f"l{a.block}" / "exit.json").exists() for a in listed)
-    asked = (*listed, *left_out)
-    return asked if finished or any(a.epoch > 1 for a in asked) else ()
-
-
-def launches_of(study_record: dict[str, Any]) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
-    """The launches that a study.json lists, and those that it says were left out."""
-    listed, left_out = (
-        tuple(Asked(x["cell"], x["block"], x.get("epoch", 1)) for x in study_record.get(name) or ())
-        for name in ("launches", "left_out")
-    )
-    return listed, left_out
-
-
-def was_left_out(results: Path) -> bool:
-    """Whether the study in this folder was last finished without some of its launches."""
-    old = read_json(results / "study.json")
-    return bool(isinstance(old, dict) and launches_of(old)[1])
-
-
-def unmeasured(study: Study, results: Path) -> tuple[Asked, ...]:
-    """The launches that would take a server to finish: what `only_measured` leaves out. Failed ones stay."""
-    stale = {x.launch for x in plan_redo(study, results, retry_failed=False) if takes_server([x])}
-    return tuple(
-        Asked(x.cell.id, x.block, x.epoch)
-        for x in study.asked_for
-        if x in stale or not measured(study, results, x)
-    )
-
-
 CHANGED = "made under another configuration or version"
 DROPPED = "no longer part of the study"
 
@@ -167,8 +128,9 @@ def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tupl
             if stage in (RELEASE, EXTRACT) and other_life:
                 return stage, f"{stage.record} is of another server life than {BENCHMARK.record}"
         elif retry:
-            failure = record.get("failure") or {}
-            return stage, f"{record.get('status')}: {failure.get('reason', 'no reason recorded')}"
+            failure = record.get("failure")
+            reason = failure.get("reason") if isinstance(failure, dict) else None
+            return stage, f"{record.get('status')}: {reason or 'no reason recorded'}"
     return None
 
 
@@ -227,7 +189,10 @@ def _stale(results: Path, record: Any, wanted: str) -> str | None:
         return "incomplete"
     if record.get("digest") != wanted:
         return CHANGED
-    listed = _listed(record)
+    try:
+        listed = _listed(record)
+    except (KeyError, TypeError, AttributeError):
+        return "damaged"
     if not all((results / f).exists() for f in listed):
         return "a file that it lists is gone"
     if any(sha256(results / f) != written for f, written in listed.items()):

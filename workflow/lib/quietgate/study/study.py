@@ -31,7 +31,7 @@ class Study:
         config: the config with every default filled in.
         source: the file(s) it came from, for messages.
         history: the launches that a finished study of this name had asked for (see `epochs`).
-        left_out: launches that are not waited for (see `resume.unmeasured`).
+        left_out: launches that are not waited for (see `left_out.unmeasured`).
         only_measured: whether this run is to leave out what is not measured. No part of `config`: the study
             is the same, and whoever repeats it from its records means to measure.
     """
