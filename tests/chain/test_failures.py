@@ -6,6 +6,9 @@ import threading
 import pytest
 
 from chain.runs import every
+from quietgate.files import write_json
+from quietgate.steps.study import study_record
+from quietgate.study import Study
 
 pytestmark = [pytest.mark.workflow, pytest.mark.slow]
 
@@ -104,3 +107,16 @@ def test_a_foreign_server_on_the_port_is_named_and_left_alone(run):
         assert str(foreign.server_address[1]) in failure["reason"]
         assert not every(run, "instances/*/server.log")
         foreign.shutdown()
+
+
+@pytest.mark.parametrize("target", ["all", "share", "figures"])
+def test_a_study_json_that_lost_a_block_ends_a_run_in_one_line(run, target):
+    record = study_record(Study.from_config(run.config))
+    del record["launches"][1]["block"]
+    write_json(run.results / "study.json", record)
+    kept = (run.results / "study.json").read_bytes()
+    assert run(target=target) == 2
+    assert "study.json: breaks schema study at launches/1: 'block' is a required property;" in run.text()
+    assert "Traceback" not in run.text()
+    assert [p.name for p in run.results.iterdir()] == ["study.json"]
+    assert (run.results / "study.json").read_bytes() == kept

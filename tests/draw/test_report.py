@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from draw.conftest import made
+from draw import synthetic
+from draw.conftest import made, material
 from draw.synthetic import config
-from quietgate.draw import report, report_words
+from quietgate.analyse import tables
+from quietgate.draw import report, report_rows, report_words
 from quietgate.draw.figures import draw_all
 from quietgate.files import write_json
 
@@ -193,3 +196,43 @@ def test_the_same_results_give_the_same_page(results, tmp_path):
 )  # fmt: skip
 def test_numbers(value, text):
     assert report_words.number(value) == text
+
+
+def test_a_profile_has_the_reason_of_the_verdict_that_counts(tmp_path):
+    """An older record says that a transport was switched off, though it was used: that is judged again."""
+    study = synthetic.write(tmp_path, config([2], launches=3, profiles=("tuned",)))
+    older = {
+        "profile_verdict": "confirmed",
+        "why": "NCCL_BUFFSIZE: by 1 of 2 ranks, the others never read it",
+        "variables": [{"name": "NCCL_P2P_DISABLE", "asked": "1", "verdict": "confirmed", "why": None}],
+        "transports": {"P2P/IPC": 32},
+    }
+    # l1 is confirmed with a remark; l2 was confirmed before it was known better.
+    change_nccl(tmp_path, "l1", older["why"], {"profile_verdict": "confirmed", "why": older["why"]})
+    change_nccl(tmp_path, "l2", older["why"], older)
+    tables.write(tables.collect(tables.read_all(tmp_path, study), study), tmp_path / "tables")
+    (profile,) = report_rows.profiles(material(tmp_path, study))
+    assert profile["verdict"] == "not_exercised"
+    assert profile["why"] == "NCCL_P2P_DISABLE: NCCL read 1 and connected by P2P/IPC 32 times"
+
+
+def test_a_confirmed_profile_has_no_reason_of_a_launch_that_failed(tmp_path):
+    study = synthetic.write(tmp_path, config([2], launches=2, profiles=("tuned",)))
+    [benchmark] = tmp_path.glob("cells/*/l2/benchmark.json")
+    failed = {"status": "failed", "failure": {"class": "x", "reason": "x", "stage": "gate", "evidence": []}}
+    benchmark.write_text(json.dumps(json.loads(benchmark.read_text()) | failed))
+    why = "NCCL_PROTO: asked for LL, NCCL says Simple"
+    change_nccl(tmp_path, "l2", why, {"profile_verdict": "contradicted", "why": why})
+    tables.write(tables.collect(tables.read_all(tmp_path, study), study), tmp_path / "tables")
+    (profile,) = report_rows.profiles(material(tmp_path, study))
+    assert (profile["verdict"], profile["why"]) == ("confirmed", "")
+
+
+def change_nccl(root, launch, why, evidence):
+    """Another finding of NCCL in the gate of each life of a launch."""
+    for path in root.glob(f"cells/*/{launch}/instances/*/gate.json"):
+        gate = json.loads(path.read_text())
+        stage = next(s for s in gate["stages"] if s["name"] == "nccl")
+        stage["why"] = why
+        stage["evidence"] |= evidence
+        write_json(path, gate)

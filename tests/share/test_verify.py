@@ -286,7 +286,7 @@ UNSAFE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a launch that is a path": (
         lambda r: studies.edit(r / "study.json", launches__0__launch="l1/../.."),
-        "is no launch of a cell",
+        "launches/0/launch: 'l1/../..' does not match",
     ),
     "a study that is a path": (
         lambda r: studies.edit(r / "study.json", study="../x"),
@@ -306,9 +306,25 @@ UNSAFE: dict[str, tuple[Callable[[Path], object], str]] = {
     "too many left out": (
         lambda r: studies.edit(
             r / "study.json",
-            left_out=[{"cell": "c", "launch": f"l{i}", "block": i} for i in range(MAX_LAUNCHES)],
+            left_out=[{"cell": "c", "launch": f"l{i}", "block": i} for i in range(1, MAX_LAUNCHES + 1)],
         ),
         "so many",
+    ),
+    "a launch that is not its block": (
+        lambda r: studies.edit(r / "study.json", launches__0__block=7),
+        "is said to be of block 7",
+    ),
+    "no benchmark": (
+        lambda r: studies.edit(r / "study.json", config__benchmark={"concurrency": [1]}),
+        "config/benchmark: 'prompt_count' is a required property",
+    ),
+    "a capture that is a list": (
+        lambda r: studies.edit(r / "study.json", config__capture=[]),
+        "config/capture: [] is not of type 'object'",
+    ),
+    "a reference that is a name": (
+        lambda r: studies.edit(r / "study.json", config__reference="steps-0"),
+        "config/reference: 'steps-0' is not of type 'object'",
     ),
     "not a record": (lambda r: write_json(r / "study.json", [1]), "not a quietgate record"),
     "another record": (

@@ -321,7 +321,9 @@ def test_a_damaged_study_json_is_refused_and_left_alone(done, tmp_path, how):
     text = json.dumps(record)[: 100 if how == "cut" else None]
     path.write_text(text)
     for read in (history_of, was_left_out):
-        with pytest.raises(BadInput, match=r"study\.json: .*; put it back as it was, or move it away") as error:
+        with pytest.raises(
+            BadInput, match=r"study\.json: .*; put it back as it was, or move it away"
+        ) as error:
             read(tmp_path)
         assert "\n" not in str(error.value)
     assert path.read_text() == text

@@ -17,7 +17,7 @@ from quietgate.analyse.launch_records import MISSING, ORDER, LaunchRecords, laun
 from quietgate.analyse.request_lines import FIELDS, RequestLine, positions, read_requests
 from quietgate.errors import BadInput
 from quietgate.files import sha256, write_atomic
-from quietgate.gate.choices import profile_verdict
+from quietgate.gate import choices
 
 Study = Mapping[str, Any]
 Row = dict[str, Any]
@@ -170,7 +170,7 @@ def _axes(cell: Mapping[str, Any]) -> Row:
 
 
 def _cells(found: LaunchRecords) -> Iterator[Row]:
-    verdict = profile_verdict(found.gate or {})
+    verdict = choices.profile_verdict(found.gate or {})
     bad = found.not_passed("launch", "gate", "benchmark")
     if bad:
         record = bad[1]
@@ -294,4 +294,7 @@ def _gate(found: LaunchRecords) -> Iterator[Row]:
     for instance, gate in gates.items():
         for stage in gate.get("stages") or []:
             own = {k: stage[k] for k in ("name", "verdict", "why", "seconds")}
+            judged = choices.evidence_of(gate) if stage["name"] == "nccl" else None
+            if judged and judged is not stage.get("evidence"):
+                own["why"] = judged["why"]
             yield {"instance": instance, "number": stage["stage"], **own}

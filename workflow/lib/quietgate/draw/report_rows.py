@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quietgate.analyse import machines
+from quietgate.analyse.launches import VERDICTS
 from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.frames import Row, each
 from quietgate.draw.values import failure_of, over_grid
@@ -16,7 +17,6 @@ _COLUMNS = ("decode_tokens_per_s", "request_tokens_per_s", "tokens_per_cycle", "
 def profiles(material: Material) -> list[Row]:
     """Each NCCL profile: what it sets, the weakest verdict on it, and why."""
     config = material.study["config"]
-    gate = material.tables.get("gate")
     found = []
     for nccl in material.profiles:
         cells = [c["id"] for c in material.study["cells"] if c["nccl"] == nccl]
@@ -28,9 +28,8 @@ def profiles(material: Material) -> list[Row]:
         why = ""
         if verdict == "not_exercised" and material.on_cpu:
             why = "no NCCL on this device"
-        elif gate is not None and len(gate):
-            told = gate[gate["cell"].isin(cells) & (gate["name"] == "nccl")]["why"].dropna()
-            why = str(told.iloc[0]) if len(told) else ""
+        else:
+            why = _why(material, cells, verdict)
         profile = config.get("nccl_profiles", {}).get(nccl, {})
         found.append(
             {
@@ -43,6 +42,18 @@ def profiles(material: Material) -> list[Row]:
             }
         )
     return found
+
+
+def _why(material: Material, cells: Sequence[str], verdict: str) -> str:
+    """What the first gate that says so gives as the reason of a verdict on a profile; "" where none does."""
+    gate = material.tables.get("gate")
+    if gate is None or gate.empty:
+        return ""
+    told = gate[gate["cell"].isin(cells) & (gate["name"] == "nccl") & gate["why"].notna()]
+    if verdict in VERDICTS and verdict != "unknown":
+        life = ["cell", "launch", "instance"]
+        told = told.merge(material.passed.loc[material.passed["nccl_verdict"] == verdict, life])
+    return str(told["why"].iloc[0]) if len(told) else ""
 
 
 def cells(material: Material) -> list[Row]:

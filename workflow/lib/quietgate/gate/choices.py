@@ -38,7 +38,7 @@ def compare_profiles(
     by_id = {c["id"]: c for c in cells}
     found: dict[str, Mapping[str, Any]] = {}
     for record in records:
-        evidence = _evidence(record)
+        evidence = evidence_of(record)
         if evidence is not None and record["cell"] in by_id:
             found.setdefault(record["cell"], evidence)
     groups: dict[str, list[Cell]] = {}
@@ -68,12 +68,15 @@ def sentences(records: Iterable[Record], cells: Iterable[Cell], streams: Sequenc
 
 def profile_verdict(record: Record) -> str | None:
     """confirmed, contradicted or not_exercised, of a gate record; None where NCCL was not read."""
-    evidence = _evidence(record)
+    evidence = evidence_of(record)
     return None if evidence is None else evidence.get("profile_verdict")
 
 
-def _evidence(record: Record) -> Mapping[str, Any] | None:
-    """What the gate found of NCCL; a record may be older than `switched_off`, so that is judged again."""
+def evidence_of(record: Record) -> Mapping[str, Any] | None:
+    """What the gate found of NCCL, with profile_verdict and why; None where it did not come to it.
+
+    A record may be older than `switched_off`, so that is judged again.
+    """
     evidence = of_stage(record, "nccl")
     if evidence is None or evidence.get("profile_verdict") != "confirmed":
         return evidence

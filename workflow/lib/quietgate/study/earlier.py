@@ -46,7 +46,8 @@ def misnamed(study_record: Mapping[str, Any]) -> str | None:
     for name in ("launches", "left_out"):
         for i, x in enumerate(study_record.get(name, ())):
             if x["launch"] != f"l{int(x['block'])}":
-                return f"{name}/{i}: launch {x['launch'][:20]} of {x['cell'][:60]} is said to be of block {x['block']}"
+                launch = f"launch {x['launch'][:20]} of {x['cell'][:60]}"
+                return f"{name}/{i}: {launch} is said to be of block {x['block']}"
     return None
 
 
