@@ -55,6 +55,9 @@ def test_share_after_a_study_with_a_failed_cell(run: Run, tmp_path: Path) -> Non
     assert process.wait(300) == 2
     assert "changed: benchmark.repeats (and 1 more): run `all` first" in run.text("edited.log")
     assert records(run) == before
+    assert run("-n", log="dry.log", target="share") == 0
+    refusal = "a run would refuse: results/t: steps-0_nccl-default l1, from benchmark on: changed: benchmark"
+    assert refusal in run.text("dry.log")
     run.edit(benchmark__repeats=2)
 
     # The next ordinary run does retry it.

@@ -61,9 +61,7 @@ def test_a_later_epoch_keeps_its_blocks_while_it_is_measured(base, tmp_path):
     second = lay_out(["r", "a", "b"], "r", 2, first)
     write_study(base, tmp_path, second)
     for asked in first:  # of the second epoch nothing has ended yet
-        end = tmp_path / "cells" / asked.cell / f"l{asked.block}" / "exit.json"
-        end.parent.mkdir(parents=True)
-        end.write_text("{}")
+        end(tmp_path, asked)
     assert lay_out(["r", "a", "b"], "r", 2, history_of(tmp_path)) == second
     (tmp_path / "cells/a/l1/exit.json").unlink()  # a failed launch that is repeated
     assert lay_out(["r", "a", "b"], "r", 2, history_of(tmp_path)) == second
@@ -72,6 +70,36 @@ def test_a_later_epoch_keeps_its_blocks_while_it_is_measured(base, tmp_path):
 def test_a_first_epoch_that_is_not_finished_takes_new_cells_in(base, tmp_path):
     write_study(base, tmp_path, lay_out(["r", "a"], "r", 1, []))
     assert history_of(tmp_path) == ()
+
+
+def test_a_cell_that_left_the_grid_comes_back_to_its_place(base, tmp_path):
+    first = lay_out(["r", "a", "b"], "r", 2, [])
+    for asked in first:
+        end(tmp_path, asked)
+    without = lay_out(["r", "a"], "r", 2, first)
+    write_study(base, tmp_path, without)
+    assert lay_out(["r", "a"], "r", 2, history_of(tmp_path)) == without
+    assert lay_out(["r", "a", "b"], "r", 2, history_of(tmp_path)) == first
+    # With a launch less it is no longer the cell that was measured beside the others.
+    (tmp_path / "cells/b/l2/exit.json").unlink()
+    assert names(lay_out(["r", "a", "b"], "r", 2, history_of(tmp_path)))[4:] == [
+        "r3/2", "b3/2", "r4/2", "b4/2",
+    ]  # fmt: skip
+
+
+def test_a_cell_of_a_later_epoch_comes_back_to_its_place(base, tmp_path):
+    first = lay_out(["r", "a"], "r", 1, [])
+    second = lay_out(["r", "a", "b"], "r", 1, first)
+    for asked in second:
+        end(tmp_path, asked)
+    write_study(base, tmp_path, lay_out(["r", "a"], "r", 1, second))
+    assert lay_out(["r", "a", "b"], "r", 1, history_of(tmp_path)) == second
+
+
+def end(results, asked):
+    """The end of a launch."""
+    path = results / "cells" / asked.cell / f"l{asked.block}" / "exit.json"
+    write_json(path, {})
 
 
 def write_study(base, results, launches):

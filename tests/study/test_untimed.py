@@ -3,7 +3,10 @@
 import pytest
 
 from quietgate.errors import BadConfig
+from quietgate.files import write_json
+from quietgate.steps.study import study_record
 from quietgate.study import Study
+from quietgate.study.earlier import history_of
 from quietgate.study.epochs import Asked
 from quietgate.study.plan import lines
 
@@ -117,3 +120,18 @@ def test_the_plan_says_what_it_is_for(base, tmp_path):
     assert "steps-2_nccl-default_timers-off  <- no cell of the grid: shows what the timers cost" in text
     assert "unset SGLANG_ENABLE_METRICS_DEVICE_TIMER" in text
     assert "5 cells x 2 launch(es) = 10 launches" in text
+
+
+def test_switched_off_and_no_longer_it_is_where_it_was(base, tmp_path):
+    first = study(base)
+    for launch in first.launches:
+        write_json(tmp_path / "cells" / launch.cell.id / launch.id / "exit.json", {})
+    write_json(tmp_path / "study.json", study_record(first))
+
+    def edited(**timer_cost):
+        found = Study(study(base, **timer_cost).config, history=history_of(tmp_path))
+        write_json(tmp_path / "study.json", study_record(found))
+        return found
+
+    assert edited(enabled=False).untimed is None
+    assert edited().launches == first.launches, "what was measured of it counts again"

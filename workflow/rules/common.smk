@@ -120,16 +120,17 @@ def forces_stages():
     )
 
 
-def refuse_changed(study, results):
-    """What shows a study as it was measured does not measure it again under a config edited since."""
-    found = resume.plan_redo(study, results, retry_failed=False)
-    changed = [str(item) for item in found if resume.takes_server([item])]
-    if changed:
-        more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
-        refuse(
-            f"{results}: {changed[0]}{more}: run `all` first, go back to the config that was measured,"
-            " or leave these launches out with --config only_measured=True"
-        )
+def changed_since(redo):
+    """Why `share` and `figures` do not show a study that was edited since it was measured, nor measure it
+    again; None where they may go on, or where anything else is asked for."""
+    changed = [str(item) for item in redo if resume.takes_server([item])]
+    if not only_redraws() or not changed:
+        return None
+    more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
+    return (
+        f"{RESULTS}: {changed[0]}{more}: run `all` first, go back to the config that was measured,"
+        " or leave these launches out with --config only_measured=True"
+    )
 
 
 def has_measured(study, results):
@@ -143,8 +144,6 @@ def has_measured(study, results):
 def take_over(study, results):
     """The main process of a real run: lock the study, end what a dead run left, set stale records aside."""
     global study_lock
-    if only_redraws():
-        refuse_changed(study, results)
     served = has_measured(study, results)
     # A forced stage starts a server too, and Snakemake removes its record first.
     forced = forces_stages() or getattr(asked(), "forceall", False)
@@ -156,7 +155,11 @@ def take_over(study, results):
         refuse(error)
     lease.claim_owner()
     lease.reap_stale(results, say=tell)
+    # What is stale is looked up under the lock, once: another run may have changed it until then.
     redo = to_redo(study, results)
+    if problem := changed_since(redo):
+        refuse(problem)
+    redo = to_be_moved(redo)
     if served and resume.takes_server(redo):
         look_beforehand(study)
     study.freeze(results / ".live/study.json")
@@ -166,12 +169,17 @@ def take_over(study, results):
 
 
 def to_redo(study, results):
-    """What is here that a run of these targets would set aside and make again."""
-    redraws = only_redraws()
-    redo = resume.plan_redo(study, results, retry_failed=False if redraws else None)
-    if redraws:
-        redo = [r for r in redo if r.launch is None or r.stage == stages.EXTRACT.name]
-    return redo
+    """What is here that the config no longer vouches for; failures are shown as they are, not repeated."""
+    return resume.plan_redo(
+        study, results, retry_failed=False if only_redraws() else None
+    )
+
+
+def to_be_moved(redo):
+    """What of it a run of these targets sets aside and makes again."""
+    if not only_redraws():
+        return redo
+    return [r for r in redo if r.launch is None or r.stage == stages.EXTRACT.name]
 
 
 if not REVIEWER:
@@ -190,7 +198,10 @@ if not REVIEWER:
         take_over(STUDY, Path(RESULTS))
     elif getattr(asked(), "dryrun", False) and workflow.exec_mode == ExecMode.DEFAULT:
         # A dry run changes nothing, so Snakemake still counts these as made.
-        to_be_redone = to_redo(STUDY, Path(RESULTS))
+        stale = to_redo(STUDY, Path(RESULTS))
+        to_be_redone = to_be_moved(stale)
+        if problem := changed_since(stale):
+            tell(f"a run would refuse: {problem}")
         for item in to_be_redone:
             tell(f"a run would first set aside: {item}")
         if not has_measured(STUDY, Path(RESULTS)) or resume.takes_server(to_be_redone):

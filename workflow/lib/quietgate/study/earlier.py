@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ STUDY = "study.json"
 def history_of(results: Path) -> tuple[Asked, ...]:
     """The launches that the study in this folder had asked for, if it was finished; else none.
 
+    Those of cells that have left its grid since are among them, as long as they lie there.
     A study of several epochs was finished once: while a later one is measured, interrupted or retried, every
     launch keeps its place. Where study.json was set aside and the run ended before it was written again, what
     that run knew still holds. BadInput where study.json is damaged: see `_record`.
@@ -27,9 +28,27 @@ def history_of(results: Path) -> tuple[Asked, ...]:
         known = tuple(Asked(*asked) for asked in frozen.get("history", ()))
         return known if any((results / "cells" / a.cell / f"l{a.block}").exists() for a in known) else ()
     listed, left_out = launches_of(old)
-    finished = all((results / "cells" / a.cell / f"l{a.block}" / "exit.json").exists() for a in listed)
     asked = (*listed, *left_out)
-    return asked if finished or any(a.epoch > 1 for a in asked) else ()
+    if any(a.epoch > 1 for a in asked) or all(_ended(results, a) for a in listed):
+        return (*asked, *_gone(results, asked))
+    return ()
+
+
+def _gone(results: Path, asked: Sequence[Asked]) -> Iterator[Asked]:
+    """The launches of cells that left the grid and lie there whole: a cell that comes back has its place."""
+    blocks: dict[int, dict[int, None]] = {}
+    for a in asked:
+        blocks.setdefault(a.epoch, {})[a.block] = None
+    listed = {a.cell for a in asked}
+    for folder in sorted((results / "cells").glob("*")):
+        for epoch, numbers in blocks.items():
+            launches = [Asked(folder.name, number, epoch) for number in numbers]
+            if folder.name not in listed and all(_ended(results, a) for a in launches):
+                yield from launches
+
+
+def _ended(results: Path, asked: Asked) -> bool:
+    return (results / "cells" / asked.cell / f"l{asked.block}" / "exit.json").exists()
 
 
 def launches_of(study_record: Mapping[str, Any]) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
