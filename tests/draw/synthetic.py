@@ -18,8 +18,8 @@ import numpy as np
 
 from quietgate import records
 from quietgate.files import write_json
-from quietgate.steps.study import untimed
 from quietgate.study import Study
+from quietgate.study.description import untimed
 
 # How much faster a server is without its timers.
 WITHOUT_TIMERS = 1.04

@@ -16,7 +16,7 @@ from draw import synthetic
 from quietgate import __main__, records
 from quietgate.errors import BadInput
 from quietgate.files import read_json, sha256, write_json
-from quietgate.share import bundle, checksums, migrate, seal, verify
+from quietgate.share import bundle, checksums, grid, migrate, seal, verify
 from quietgate.share.archive import files, opened
 from quietgate.share.remake import remake
 from quietgate.share.study_record import MAX_LAUNCHES
@@ -497,6 +497,6 @@ def test_the_cell_without_timers_of_an_earlier_epoch_is_right_in_a_grown_study()
     settings["grid"]["steps"] = [0, 2, 7]
     record = study_record(Study(Study.from_config(settings).config, history=finished))
     assert record["untimed"]["twin"] == first.about_untimed["twin"]
-    assert list(verify._grid(record)) == []
+    assert list(grid.problems(record)) == []
     record["untimed"]["twin"] = "steps-2_nccl-tuned"
-    assert any("its twin" in line for line in verify._grid(record))
+    assert any("its twin" in line for line in grid.problems(record))

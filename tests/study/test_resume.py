@@ -100,13 +100,14 @@ def test_failed_launch_is_retried_or_kept(done, base, tmp_path):
     assert plan_redo(done, tmp_path, retry_failed=False) == []
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "not json"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "not json", "too deep"])
 def test_damaged_records_are_redone(done, tmp_path, damage):
     folder = launch_folder(tmp_path, done.launches[0])
     if damage == "gone":
         (folder / "requests.jsonl").unlink()
     else:
-        (folder / "benchmark.json").write_text({"cut": '{"digest": "', "not json": "[1]"}[damage])
+        text = {"cut": '{"digest": "', "not json": "[1]", "too deep": "[" * 100_000}[damage]
+        (folder / "benchmark.json").write_text(text)
     assert [r.stage for r in plan_redo(done, tmp_path)] == ["benchmark"]
 
 
@@ -311,14 +312,14 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("how", [*BREAKS, "cut"])
+@pytest.mark.parametrize("how", [*BREAKS, "cut", "too deep"])
 def test_a_damaged_study_json_is_refused_and_left_alone(done, tmp_path, how):
     record = study_record(done)
     path = tmp_path / "study.json"
     path.write_text(json.dumps(record))
     assert len(history_of(tmp_path)) == len(done.launches)
     BREAKS.get(how, lambda _: None)(record)
-    text = json.dumps(record)[: 100 if how == "cut" else None]
+    text = {"cut": json.dumps(record)[:100], "too deep": "[" * 100_000}.get(how, json.dumps(record))
     path.write_text(text)
     for read in (history_of, was_left_out):
         with pytest.raises(
@@ -327,6 +328,37 @@ def test_a_damaged_study_json_is_refused_and_left_alone(done, tmp_path, how):
             read(tmp_path)
         assert "\n" not in str(error.value)
     assert path.read_text() == text
+
+
+FORGED = {
+    "config": lambda record: record["config"].update(title="another"),
+    "cells": lambda record: record["cells"].pop(),
+    "untimed": lambda record: record.update(
+        untimed={"id": "x", "twin": record["reference"], "timers": [], "digests": {}}
+    ),
+    "launches": lambda record: record["launches"].reverse(),
+    "left_out": lambda record: record.update(left_out=[record["launches"].pop()]),
+    "axes": lambda record: record.update(axes=["topk"]),
+    "reference": lambda record: record.update(reference="x"),
+    "seed": lambda record: record.update(seed=record["seed"] + 1),
+}
+
+
+@pytest.mark.parametrize("key", FORGED)
+def test_a_study_json_that_says_what_the_config_does_not_is_made_again(done, tmp_path, key):
+    record = json.loads(json.dumps(study_record(done)))
+    path = tmp_path / "study.json"
+    path.write_text(json.dumps(record))
+    assert plan_redo(done, tmp_path) == []
+    older = {name: value for name, value in record.items() if name not in ("untimed", "left_out")}
+    path.write_text(json.dumps(older))
+    assert plan_redo(done, tmp_path) == [], "written before there were these keys"
+    FORGED[key](record)
+    path.write_text(json.dumps(record))
+    [redo] = plan_redo(done, tmp_path)
+    assert redo.files == (path.relative_to(tmp_path),)
+    expected = "launches" if key == "left_out" else key
+    assert redo.why == f"its {expected} is not what the config gives"
 
 
 @pytest.mark.parametrize("tables", [[{"name": "cells"}], ["cells"], 3, [{"name": 1, "sha256": [1]}]])

@@ -42,7 +42,7 @@ def read_json(path: Path) -> Any:
     """The JSON in `path`, or None where there is no file or it does not parse."""
     try:
         return json.loads(Path(path).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.gate.evidence import of_stage
+from quietgate.records import Record
+from quietgate.share import extracted
 
 
 def problems(launches: Sequence[LaunchRecords]) -> Iterator[str]:
@@ -27,6 +29,22 @@ def problems(launches: Sequence[LaunchRecords]) -> Iterator[str]:
                 f"{value} ({n} launches, first {where[what, value]})" for value, n in values.most_common(4)
             )
             yield f"launches of different versions in one table: {what}: {told}"
+
+
+def readers(study: Record, launches: Sequence[LaunchRecords]) -> Iterator[str]:
+    """All profiles of a table come from one version of the readers, or from none that is known here."""
+    ours: list[LaunchRecords] = []
+    others: list[LaunchRecords] = []
+    for found in launches:
+        profile = found.passed("profile")
+        if profile is not None:
+            (ours if extracted.comparable(study, found) else others).append(found)
+    if ours and others:
+        first = others[0]
+        yield (
+            f"launches of different versions in one table: {len(others)} profiles were extracted by other"
+            f" readers than the rest (first {first.cell['id']} {first.launch})"
+        )
 
 
 def facts(found: LaunchRecords) -> dict[str, str]:

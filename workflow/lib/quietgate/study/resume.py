@@ -16,6 +16,8 @@ from typing import Any
 from quietgate.errors import BadInput
 from quietgate.files import digest, read_json, sha256
 from quietgate.study.cells import Launch
+from quietgate.study.description import differs
+from quietgate.study.earlier import STUDY
 from quietgate.study.stages import (
     ALL,
     BENCHMARK,
@@ -60,7 +62,7 @@ def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> 
             only what is measured counts.
     """
     retry = study.config["retry_failed"] and not study.only_measured if retry_failed is None else retry_failed
-    old = read_json(results / "study.json")
+    old = read_json(results / STUDY)
     before = old.get("config") if isinstance(old, dict) else None
     redo = []
     for launch in study.launches:
@@ -89,7 +91,7 @@ def all_measured(study: Study, results: Path) -> bool:
 def collected(study: Study, results: Path) -> bool:
     """Whether the tables stand, so that figures are drawn without the records of launches."""
     stale = {item.stage for item in _study_products(study, results)}
-    return (results / "tables/tables.json").exists() and not stale & {"study.json", "tables/tables.json"}
+    return (results / "tables/tables.json").exists() and not stale & {STUDY, "tables/tables.json"}
 
 
 def measured(study: Study, results: Path, launch: Launch) -> bool:
@@ -169,7 +171,7 @@ def _dropped(study: Study, results: Path, launch: Launch) -> Iterator[Redo]:
 
 def _study_products(study: Study, results: Path) -> Iterator[Redo]:
     checks = (
-        ("study.json", study_digest(study), ("study.json",)),
+        (STUDY, study_digest(study), (STUDY,)),
         ("tables/tables.json", tables_digest(study), ("tables",)),
         ("figures/figures.json", figures_digest(study), ("figures", "report.html")),
         ("check.json", tables_digest(study), ("check.json",)),
@@ -179,7 +181,10 @@ def _study_products(study: Study, results: Path) -> Iterator[Redo]:
         present = tuple(Path(p) for p in products if (results / p).exists())
         if not present:
             continue
-        if why := _stale(results, record, wanted):
+        why = _stale(results, record, wanted)
+        if record_name == STUDY and not why and (key := differs(record, study)):
+            why = f"its {key} is not what the config gives"
+        if why:
             yield Redo(None, record_name, why, present)
 
 
