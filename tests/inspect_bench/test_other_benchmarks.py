@@ -147,3 +147,9 @@ def test_older_wording_and_a_batch_without_decode_steps(tmp_path):
     assert prefill["plausible"]
     assert "median_decode_tokens_per_s" not in prefill
     assert both["median_decode_tokens_per_s"] == 209.03
+
+
+def test_a_number_that_is_none_is_left_out(tmp_path):
+    text = f"batch size: {'1' * 5000}\nbatch size: 2\ninput len: 4\noutput len: 8\nlatency: 2.0 s\n"
+    (found,) = results(tmp_path, text, "out.txt")
+    assert (found["batch_size"], found["output_tokens_per_s"]) == (2, 8)

@@ -3,6 +3,8 @@
 # ruff: noqa: E501 - log lines stand as servers write them
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from quietgate.inspect.failures import classify
@@ -172,3 +174,29 @@ def test_a_log_quoted_in_an_issue():
     text = START + HIT + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB." + END
     found = classify("".join("> " + line for line in text.splitlines(keepends=True)))
     assert found == classify(text)
+
+
+def test_a_whole_traceback_in_one_wrapped_line():
+    frame = '  File "/x/sglang/srt/layers/attention.py", line 9, in forward\n    return self.core(q)\n'
+    raised = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    for text in (
+        frame * 300 + raised,
+        raised
+        + "\n"
+        + "During handling of the above exception, another exception occurred:\n"
+        + frame * 300
+        + "RuntimeError: it failed",
+    ):
+        line = json.dumps({"message": "Traceback (most recent call last):\n" + text, "level": "error"})
+        found = classify(line + "\n")
+        assert found is not None
+        assert (found.failure_class, found.message) == ("out_of_memory", raised)
+
+
+@pytest.mark.parametrize("words", ["ValueError: a draft model ", "Error: Model path ", "NCCL WARN Connect "])
+def test_a_line_of_a_megabyte_tells_by_its_ends(words):
+    # Searched whole by an expression with several `.*`, such a line takes minutes.
+    line = words * (1_000_000 // len(words))
+    found = classify(START + line + " CUDA out of memory\n")
+    assert found is not None
+    assert (found.failure_class, found.line) == ("out_of_memory", 2)

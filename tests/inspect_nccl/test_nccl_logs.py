@@ -402,3 +402,9 @@ def test_warnings_that_are_failures_and_such_that_are_not(tmp_path, said, failed
     failure = read(tmp_path, f"{rank_log()}\nh:1:1 [0] misc/x.cc:1 NCCL WARN {said}\n")["failure"]
     assert (failure is not None) is failed
     assert failure is None or failure["class"] == "nccl_init"
+
+
+@pytest.mark.parametrize("junk", ["hannel 1", "1", "NCCL_X ", "a"])
+def test_a_line_without_end_spoils_nothing(tmp_path, junk):
+    long = f"node7:1:1 [0] NCCL INFO  Bytes -> {junk * 300_000} across cluster]\n"
+    assert read(tmp_path, long + rank_log())["channels"] == 8

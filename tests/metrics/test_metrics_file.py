@@ -114,3 +114,7 @@ def test_what_is_no_reading_is_one_line(tmp_path, content):
 def test_metrics_of_something_else_are_refused_by_name(tmp_path, name):
     with pytest.raises(BadInput, match=f"no metric of SGLang.*{name[:4]}"):
         read(tmp_path, f"# TYPE {name} gauge\n{name} 1.0\n")
+
+
+def test_blank_lines_without_end_between_readings(tmp_path):
+    assert read(tmp_path, answer(1.0) + "\n" * 200_000 + answer()) == read(tmp_path, answer(1.0) + answer())

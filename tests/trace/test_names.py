@@ -87,3 +87,10 @@ def test_short(kernel, short):
 )
 def test_spans(name, expected):
     assert names.span(name) == expected
+
+
+@pytest.mark.parametrize("part", ["multimem_", "twoshot", "moe_a"])
+def test_a_name_without_end(part):
+    # Searched whole, it takes minutes.
+    assert names.communication_class("ncclDevKernel_" + part * 200_000) == "nccl"
+    assert names.communication_class(part * 200_000) is None

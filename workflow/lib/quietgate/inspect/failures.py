@@ -12,7 +12,7 @@ from quietgate.inspect.failure_classes import CLASSES, Failure, told
 from quietgate.inspect.failure_ranks import CONSEQUENCE, REQUEST, WEAK
 from quietgate.inspect.failure_rules import NEEDLES, STAGES, Rule, rule_of
 from quietgate.inspect.lines import Block, blocks, blocks_of_text
-from quietgate.inspect.prefixes import USERS_JSON, USERS_TEXT, message, shipper
+from quietgate.inspect.prefixes import USERS_JSON, USERS_TEXT, message, shipper, unwrapped
 from quietgate.inspect.remarks import Remarks
 from quietgate.inspect.tracebacks import Survived
 from quietgate.inspect.verdict import Evidence
@@ -28,6 +28,8 @@ READY = "The server is fired up"
 _MOMENT = re.compile(rb"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 _KEEP = 80  # lines of context kept before a block, to find an exception's place in the source
 _PLACE_WITHIN = 12  # lines
+# Bytes at each end of a line: rules with several `.*` would take minutes for one that repeats their words.
+_LOOKED_AT = 1 << 10
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Watch:
         texts = remarks.lines
         self._order(texts)
         for i in remarks.with_any(NEEDLES if self.stage == READY else (*NEEDLES, *STAGES)):
-            self._line(remarks.number(i), texts, i)
+            self._line(remarks.number(i), texts, i, _shortened(texts[i]))
         self._tail = (self._tail + texts[-_KEEP:])[-_KEEP:]
 
     def result(self, exited: bool = False) -> Failure | None:
@@ -93,8 +95,7 @@ class Watch:
             if len(self._moments) >= 2:
                 self._seen.newest_first = self._moments[0] > self._moments[-1]
 
-    def _line(self, number: int, texts: list[bytes], i: int) -> None:
-        line = texts[i]
+    def _line(self, number: int, texts: list[bytes], i: int, line: bytes) -> None:
         if USERS_JSON in line:
             return
         if b"NCCL INFO" in line and (b"- Init " in line or b" COMPLETE" in line):
@@ -114,7 +115,7 @@ class Watch:
         raised = tracebacks.raised(text)
         if rule is not None:
             survived = survived and (raised is not None or rule.rank == WEAK)
-            self._matched(rule, number, texts, i, survived, raised is not None)
+            self._matched(rule, number, texts, i, text, survived, raised is not None)
         elif raised is not None:
             self._raised(*raised, number, texts, i, survived)
         elif "hit an exception" in text:
@@ -122,9 +123,8 @@ class Watch:
             self._seen.hit(told("unknown", self._bare(line), number))
 
     def _matched(
-        self, rule: Rule, number: int, texts: list[bytes], i: int, survived: bool, raised: bool
+        self, rule: Rule, number: int, texts: list[bytes], i: int, text: str, survived: bool, raised: bool
     ) -> None:
-        text = self._bare(texts[i])
         text = next((part for part in text.split("\n") if rule.text.decode() in part), text).strip()
         text = tracebacks.with_reason(text, (), texts[i + 1 :])
         if rule.failure_class == "stopped_by_us":
@@ -193,6 +193,16 @@ def classify(
     if named is not None and (found is None or found.failure_class == "killed"):
         return named
     return found
+
+
+def _shortened(line: bytes) -> bytes:
+    """The line, with each text line in it (a shipper may wrap a whole traceback) cut to its two ends."""
+    if len(line) <= 2 * _LOOKED_AT:
+        return line
+    return b"\n".join(
+        text if len(text) <= 2 * _LOOKED_AT else b"%b\n%b" % (text[:_LOOKED_AT], text[-_LOOKED_AT:])
+        for text in unwrapped(line).split(b"\n")
+    )
 
 
 def _of_status(returncode: int) -> Failure | None:

@@ -22,7 +22,7 @@ from quietgate.inspect.metrics import (
 
 # What may stand before the answer: a command, curl's progress, HTTP's headers, a fence.
 _BEGINNING = re.compile(r"^(?:# (?:HELP|TYPE|UNIT) |[A-Za-z_]\w*[:_]\w+(?:\{| [-+\dNI]))", re.M)
-_FENCE = re.compile(r"^\s*(?:```|~~~).*$", re.M)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.M)
 _SERIES = re.compile(r"([A-Za-z_:][\w:]*(?:\{.*\})?)\s+\S")
 # Labels by which a collector or a router tells the servers apart that it asked.
 _SERVER_LABELS = ("instance", "pod", "worker_addr")

@@ -12,7 +12,7 @@ _HEAD = re.compile(r"= (?:Serving|Offline Throughput) Benchmark Result =")
 _END = re.compile(r"={20,}\s*$")
 # A label is short: without that, a long line of another program takes for ever.
 _LINE = re.compile(r"([A-Z][\w .()/#-]{0,80}?(?:\([^)]{0,80}\))?):\s+(\S.*)$")
-_PROMPTS = re.compile(r"--num[-_]prompts?[= ](\d+)")
+_PROMPTS = re.compile(r"--num[-_]prompts?[= ](\d{1,18})\b")
 _LATENCY = re.compile(r"(Mean|Median|Std|P\d+|Max|Min) (E2E ?L?(?:atency)?|E2EL|TTFT|TPOT|ITL) \(ms\)")
 _LATENCIES = {"TTFT": "ttft", "TPOT": "tpot", "ITL": "itl"}
 # What a label starts with -> our key; the first that fits.

@@ -23,13 +23,13 @@ _NAMES = {
     "median_decode_tokens_per_s": "median_decode_throughput",
     "total_tokens_per_s": "overall_throughput",
 }
-_STEP = re.compile(r"Decode \d+\. Batch size: (\d+), ")
+_STEP = re.compile(r"Decode \d+\. Batch size: (\d{1,18}), ")
 _PART = re.compile(
     r"(Prefill|Decode|Total)\. +(?:median )?latency: +(\d+\.\d+) s, "
     r"(?:median )?throughput: +(\d+\.\d+) token/s"
 )
-_FIELD = re.compile(r"([a-z][a-z_ ]*): +(-?\d+(?:\.\d+)?)(?: (?:s|tok/s|\(requested \d+\)))?$")
-_CLAMPED = re.compile(r"(?:WARNING: )?generated (\d+) tokens but requested \d+")
+_FIELD = re.compile(r"([a-z][a-z_ ]{0,40}): +(-?\d{1,18}(?:\.\d+)?)(?: (?:s|tok/s|\(requested \d+\)))?$")
+_CLAMPED = re.compile(r"(?:WARNING: )?generated (\d{1,18}) tokens but requested \d+")
 _WARM_UP = re.compile(r"Warmup \.\.\.$|=+ Warmup Begin =+$")
 _WARMED_UP = re.compile(r"Benchmark \.\.\.$|=+ Warmup End +=+$")
 

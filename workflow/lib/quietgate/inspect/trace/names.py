@@ -41,7 +41,8 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("moe_all_to_all", re.compile(r"\bmoeA2A\w*Kernel|\bmori::moe::|\bEp(?:Dispatch|Combine)\w*Kernel")),
     ("deep_ep", re.compile(r"\bdeep_ep::|nvshmem\w*_kernel")),
 )
-
+# Characters of a name that are looked at: its arguments may go on for ever.
+_LONGEST = 4096
 
 _COLLECTIVE = re.compile(
     r"_(AllReduce|AllGatherV|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AlltoAll\w*?)(?=_|\(|$)"
@@ -69,7 +70,7 @@ STAGES = ("draft", "verify", "draft_extend", "decode", "prefill")
 def communication_class(kernel: str) -> str | None:
     """Which library's communication kernel this is, or None for a computing kernel."""
     for name, pattern in _CLASSES:
-        if pattern.search(kernel):
+        if pattern.search(kernel, 0, _LONGEST):
             return name
     return None
 
