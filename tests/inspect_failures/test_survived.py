@@ -141,3 +141,23 @@ def test_an_exception_before_a_web_server_ends_stays_the_failure():
     found = classify("ValueError: an odd shape\n" + STOPPED_WEB_SERVER)
     assert found is not None
     assert (found.failure_class, found.line) == ("unknown", 1)
+
+
+REMARKS = [
+    "Detected such a model with driver >= 595, using the triton kernel to avoid triton_kernels SIGSEGV.",
+    "Draft model Small does not implement set_embed_and_head; skipping the binding.",
+    "Graph capture failed for key (2, 8); using eager fallback",
+    "Weight cache daemon (pid=7) did not exit within 5s of SIGTERM; sending SIGKILL.",
+    "kill_process_tree: 2 process(es) still alive after 1.0s SIGKILL; continuing to wait.",
+    "Installed a handler that dumps stacks on a segmentation fault.",
+    "Soft watchdog timeout 300 s is on",
+]
+
+
+@pytest.mark.parametrize("remark", REMARKS)
+def test_a_remark_is_no_failure(remark, tmp_path):
+    said = f"[2026-11-29 12:02:00 TP0] {remark}\n"
+    assert classify(said) is None
+    path = tmp_path / "server.log"
+    path.write_text(said + READY)
+    assert log.read(path)["failure"] is None

@@ -18,7 +18,7 @@ INSIDE: Table = (
                 rb"KeyError: ['\"](?:model\.(?:layers\.\d+\.)?)?"
                 rb"(?:midlayer|fc|d2t|t2d|hidden_norm|eagle\w*)\b",
             ),
-            b"set_embed",
+            (b"set_embed", rb"^(?!.*skipping).*set_embed"),
             b"hot_token_id",
             b"has no attribute 'set_eagle3_layers_to_capture'",
             b"has no attribute 'get_embed_and_head'",
@@ -26,9 +26,9 @@ INSIDE: Table = (
             (b"Assertion `srcIndex < srcSelectDimSize", rb"indexSelect"),
             (b"Assertion `ind >=0", rb"vectorized_gather|Indexing\.cu|IndexKernel"),
             (b"Assertion `-sizes[i] <= index", rb"vectorized_gather|Indexing\.cu|IndexKernel"),
-            (b"raft ", rb"Error.*[Dd]raft (?:model|worker|config|vocab)[^.]*(?:mismatch|does not match)"),
-            (b"raft ", rb"Error.*[Dd]raft (?:model|worker|config|vocab)[^.]*must (?:be|match|have)"),
-            (b"mismatch", rb"Error.*(?i:eagle3?\b)[^.]*mismatch"),
+            (b"raft ", rb"Error.*[Dd]raft (?:model|worker|config|vocab)[^.\n]*(?:mismatch|does not match)"),
+            (b"raft ", rb"Error.*[Dd]raft (?:model|worker|config|vocab)[^.\n]*must (?:be|match|have)"),
+            (b"mismatch", rb"Error.*(?i:eagle3?\b)[^.\n]*mismatch"),
             (b"size mismatch for", rb"size mismatch for (?:model\.)?(?:midlayer|fc|embed_tokens|lm_head)\b"),
             (
                 b"speculative_",
@@ -68,7 +68,7 @@ INSIDE: Table = (
                 b"o such file or directory: '",
                 rb"Error: .*directory: '[^']*(?:config\.json|\.safetensors|tokenizer|/models?/)",
             ),
-            (b"odel ", rb"Error: .*[Mm]odel (?:path|folder|directory)[^.]*(?:does not exist|not found)"),
+            (b"odel ", rb"Error: .*[Mm]odel (?:path|folder|directory)[^.\n]*(?:does not exist|not found)"),
             b"Repository Not Found",
             b"gated repo",
             (b"is restricted", rb"Access to model .* is restricted"),
@@ -118,7 +118,7 @@ INSIDE: Table = (
         VAGUE,
         [
             (b"graph failed", rb"[Cc]apture \w* ?(?:cuda|CUDA) graph failed"),
-            (b"raph capture", rb"[Gg]raph capture (?:failed|error)"),
+            (b"raph capture", rb"[Gg]raph capture (?:failed|error)(?!.*\beager\b)"),  # then it does without
             b"cudaErrorStreamCapture",
             b"not permitted when stream is capturing",
             (b"in a capturing stream", rb"rror"),
@@ -189,6 +189,7 @@ INSIDE: Table = (
             ),
             (b"nvcc", RAISED + rb"Could not find nvcc"),
             b"error: unrecognized arguments",
+            b"error: the following arguments are required",
             (b"error: argument ", rb"error: argument -"),
             b"Unrecognized model in",
             b"does not recognize this architecture",
@@ -211,8 +212,9 @@ INSIDE: Table = (
         "segmentation_fault",
         ROOT,
         [
-            b"egmentation fault",
-            (b"SIGSEGV", rb"^(?!.*causes).*SIGSEGV"),
+            # A shell's own word of it is small in some; so is a warning's.
+            (b"egmentation fault", rb"Segmentation fault|segmentation fault\s+(?:\(core|\S*python)"),
+            (b"SIGSEGV", rb"^(?!.*(?:causes|avoid)).*SIGSEGV"),
             (b"exit code", rb"exit code:? (?:-11|139)\b"),
             (b"exitcode=", rb"exitcode=(?:11|139)\b"),
             (b"status=11/SEGV", rb"code=(?:killed|dumped)"),

@@ -15,7 +15,7 @@ from quietgate.inspect.failure_ranks import CONSEQUENCE, GENERIC, ROOT, SYMPTOM,
 
 # What a cause looks like where nothing names it, and what every death leaves behind.
 _SIGNS: Table = (
-    ("watchdog", SYMPTOM, [b"atchdog timeout"]),
+    ("watchdog", SYMPTOM, [(b"atchdog timeout", rb"atchdog timeout \(")]),
     ("never_ready", SYMPTOM, [b"Initialization failed. warmup error"]),
     # What torch says last of a collective, whether it timed out or a peer went away.
     ("nccl_timeout", SYMPTOM, [b"NCCL operations have failed or timed out"]),
@@ -63,7 +63,7 @@ _SIGNS: Table = (
         CONSEQUENCE,
         [
             (b"Killed", rb"(?:^|\s)Killed\s*$|\bKilled\s+\S*python|Killed process"),
-            (b"SIGKILL", rb"^(?!.*(?:If exit code is|causes)).*SIGKILL"),
+            (b"SIGKILL", rb"^(?!.*(?:If exit code is|causes|sending|still alive)).*SIGKILL"),
             (b"xit", rb"[Ee]xit [Cc]ode:?\s+(?:-9|137)\b|exited with code 137\b"),
             (b"status=9/KILL", rb"code=killed"),
             b"Child process unexpectedly failed with exitcode=",
