@@ -338,3 +338,23 @@ def test_a_quotation_that_never_ends_keeps_the_lines_before_it(tmp_path):
     text = "python -m sglang.launch_server --model-path m\n --tp 2 \\\n --name 'open\nusers' log\n--tp 's\n"
     config, _ = load(tmp_path, text)
     assert config["server"]["args"]["model-path"] == "m"
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "A=ab\n" + "A=$A$A\n" * 60 + SERVE,  # a value that doubles itself
+        "- " * 50_000 + "\n" + SERVE,  # nested too deeply for any parser
+        "\n" * 100_000 + SERVE,
+        SERVE + " \\\n" + "\\\n" * 5_000,
+        SERVE + "\n" + "(( " * 50_000,
+    ],
+)
+def test_a_text_that_would_take_all_memory_or_time(tmp_path, around):
+    config, _ = load(tmp_path, around)
+    assert config["server"]["args"] == {"model-path": "m", "tp": 2}
+
+
+def test_a_text_too_long_for_a_launch_script_is_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"launch\.txt: 1\.2 million characters.* copy the command"):
+        load(tmp_path, SERVE + "\nx" * 600_000)

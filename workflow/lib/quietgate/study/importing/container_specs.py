@@ -37,7 +37,7 @@ def launches(text: str) -> list[Launch]:
     """
     try:
         # Editors put comments of another language into their JSON.
-        documents = list(yaml.load_all(re.sub(r"(?m)^\s*//.*$", "", text), _Loader))
+        documents = list(yaml.load_all(re.sub(r"(?m)^[ \t]*//.*$", "", text), _Loader))
     except (yaml.YAMLError, ValueError, RecursionError):
         return []
     seen: set[int] = set()

@@ -16,6 +16,8 @@ from quietgate.study.importing.launches import Launch, is_python
 Config = dict[str, Any]
 
 _PROFILE = "imported"
+# Characters: no launch script is longer, and what is read as one takes ever longer.
+_LONGEST_TEXT = 1_000_000
 # Why a text may have no launch that can be read, and what to do.
 _INSTEAD = (
     (
@@ -29,7 +31,7 @@ _INSTEAD = (
 )
 # A place that a person or a program fills in: <model>, {{ model }}, {}.
 _PLACE = re.compile(
-    r"<[A-Za-z_][^<>]*>|(?<!\$)\{\{.*?\}\}|(?<![:\s,\[])\{\}|(?<![\w$\"{])\{(?!inherited\})[A-Za-z_]\w*\}"
+    r"<[A-Za-z_][^<>]*>|(?<!\$)\{\{[^{}]*\}\}|(?<![:\s,\[])\{\}|(?<![\w$\"{])\{(?!inherited\})[A-Za-z_]\w*\}"
 )
 
 
@@ -44,12 +46,17 @@ def import_command(path: Path) -> tuple[Config, list[str]]:
         notes: one line each.
 
     Raises:
-        BadInput: there is no SGLang launch in the file.
+        BadInput: there is no SGLang launch in the file, or the file is far too long for one.
     """
     path = Path(path)
-    launches, notes = texts.launches(read_text(path, "launch script"))
+    text = read_text(path, "launch script")
+    if len(text) > _LONGEST_TEXT:
+        raise BadInput(
+            f"{path}: {len(text) / 1e6:.1f} million characters, too long for a launch script; copy the "
+            "command into a file of its own"
+        )
+    launches, notes = texts.launches(text)
     if not launches:
-        text = read_text(path, "launch script")
         hints = [hint for pattern, hint in _INSTEAD if re.search(pattern, text)]
         raise BadInput(
             f"{path}: no SGLang launch in it (python -m sglang.launch_server ..., or sglang serve ...)"

@@ -35,7 +35,7 @@ def launches(text: str) -> list[Launch]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a text that is no Python
             tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last of what is nested deeply
         return []
     reader = _Reader()
     reader.statements(tree)

@@ -19,9 +19,9 @@ _PROMPT = re.compile(
 _NEXT_PROMPT = re.compile(r"\s*>\s+(?=\S)")  # of a continued line; else it is a redirection
 _CONTINUED = re.compile(r"(.*)\\(?:\s*|\s+#.*)$", re.S)
 _HEREDOC = re.compile(rf"(?<!<)<<(-?)\s*(['\"]?)({NAME})\2")
-_ARITHMETIC = re.compile(r"\(\(.*?\)\)")
+_ARITHMETIC = re.compile(r"\(\([^()]*\)\)")
 _FLAG = re.compile(r"\s*--[A-Za-z]")
-# A quotation over more lines than this is an apostrophe of prose.
+# A quotation over more lines than this is an apostrophe of prose; no command is longer either.
 _LONGEST = 400
 _ARRAY = re.compile(rf"(?:^|\s){NAME}\+?=\(")
 
@@ -71,10 +71,10 @@ def _taken(numbered: list[Line], lines: Lines) -> list[Line]:
         if not pending:
             line, prompts = _PROMPT.subn("", line, count=1) if _PROMPT.match(line) else (line, 0)
             prompted = bool(prompts)
-            if _FLAG.match(line) and lines.commands:
+            if _FLAG.match(line) and lines.commands and number - lines.commands[-1][0] < _LONGEST:
                 begun, before = lines.commands.pop()
                 pending = before + "\n"  # a continuation that lost its backslash
-        elif not line.strip() and not inside_quotes(pending):
+        elif not inside_quotes(pending) and (not line.strip() or number - begun > _LONGEST):
             lines.commands.append((begun, pending))
             pending = ""
             continue

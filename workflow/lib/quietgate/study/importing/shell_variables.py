@@ -16,6 +16,8 @@ from fnmatch import fnmatchcase
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _PLAIN = re.compile(rf"\$(?:{NAME}|[@*#?$!0-9])")
 _BRACED = re.compile(rf"({NAME}|[0-9])(?:(:?[-=?+]|##?|%%?)(.*))?", re.S)
+# Characters of a value: one that doubles itself again and again would take all memory.
+_LONGEST_VALUE = 100_000
 _CLOSING = {"(": ")", "{": "}"}
 
 
@@ -111,6 +113,9 @@ def expanded(text: str, known: MutableMapping[str, str], note: Note) -> str:
         end = end_of(text, i)
         out += text[i] if end == i else _value(text[i:end], known, note)
         i = max(end, i + 1)
+        if len(out) > max(_LONGEST_VALUE, len(text)):
+            note(text, "a value of more than 100000 characters is left as it is written")
+            return text
     return out
 
 
