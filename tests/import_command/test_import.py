@@ -204,13 +204,13 @@ def test_a_container_takes_its_variables_by_option_only(tmp_path):
         tmp_path,
         r"""
 OUTSIDE=1 docker run -d --rm -it --name x --gpus '"device=0,1"' --ipc=host --ulimit memlock=-1 \
-  -e NCCL_P2P_LEVEL=SYS --env A="b c" -v /data:/data:ro -p 30000:30000 -w /work \
+  -e NCCL_P2P_LEVEL=SYS --env A="b c" -v /data:/data:ro -p 30000:30000 -w /serve \
   registry/sglang:v1 \
   python3 -m sglang.launch_server --model-path /data/m --tp 2
 """,
     )
     assert config["server"]["env"] == {"A": "b c"}
-    assert config["server"]["cwd"] == "/work"
+    assert config["server"]["cwd"] == "/serve"
     assert config["server"]["args"] == {"model-path": "/data/m", "tp": 2}
     assert config["nccl_profiles"]["imported"]["set"] == {"NCCL_P2P_LEVEL": "SYS"}
     assert "registry/sglang:v1" in notes[0]

@@ -25,49 +25,42 @@ def of_events(
     """
     counts = np.bincount(name, minlength=len(texts)) if len(name) else np.zeros(0, dtype=np.int64)
     sums = np.bincount(name, weights=dur, minlength=len(texts)) if len(name) else np.zeros(0)
-    by_kernel: dict[str, Any] = {}
-    by_class: dict[str, Any] = {}
-    for number, text in enumerate(texts):
-        kind = names.communication_class(text)
-        if kind is None:
-            continue
-        count, ms = int(counts[number]), float(sums[number]) / 1e3
-        entry = by_kernel.setdefault(names.short(text), _kernel_entry(text, kind))
-        entry["count"] += count
-        entry["ms"] += ms
-        shapes = columns.shapes.get(text, Counter())
-        entry["grids"] = sorted({*entry["grids"], *(grid for grid, _ in shapes)})
-        entry["blocks"] = sorted({*entry["blocks"], *(block for _, block in shapes)})
-        total = by_class.setdefault(kind, {"count": 0, "ms": 0.0})
-        total["count"] += count
-        total["ms"] += ms
-    ms = math.fsum(entry["ms"] for entry in by_class.values())
-    return {
-        "count": sum(entry["count"] for entry in by_class.values()),
-        "ms": ms,
-        "share": ms / kernel_ms if kernel_ms else None,
-        "by_class": by_class,
-        "by_kernel": by_kernel,
-    }
+    rows = [
+        (text, int(counts[i]), float(sums[i]) / 1e3, columns.shapes.get(text, Counter()))
+        for i, text in enumerate(texts)
+    ]
+    return _gathered(rows, kernel_ms)
 
 
 def of_totals(totals: list[tuple[str, float]], kernel_ms: float) -> dict[str, Any]:
     """The same of totals per kernel, (name, microseconds): counts are unknown (None)."""
+    found = _gathered([(text, 0, us / 1e3, Counter()) for text, us in totals], kernel_ms)
+    for counted in (found, *found["by_class"].values(), *found["by_kernel"].values()):
+        counted["count"] = None
+    return found
+
+
+def _gathered(
+    rows: list[tuple[str, int, float, Counter[tuple[int, int]]]], kernel_ms: float
+) -> dict[str, Any]:
+    """Of each kernel its name, its count, its milliseconds and its shapes."""
     by_kernel: dict[str, Any] = {}
     by_class: dict[str, Any] = {}
-    for text, us in totals:
+    for text, count, ms, shapes in rows:
         kind = names.communication_class(text)
         if kind is None:
             continue
-        entry = by_kernel.setdefault(names.short(text), _kernel_entry(text, kind) | {"count": None})
-        entry["ms"] += us / 1e3
-        total = by_class.setdefault(kind, {"count": None, "ms": 0.0})
-        total["ms"] += us / 1e3
-    ms = math.fsum(entry["ms"] for entry in by_class.values())
+        entry = by_kernel.setdefault(names.short(text), _kernel_entry(text, kind))
+        for total in (entry, by_class.setdefault(kind, {"count": 0, "ms": 0.0})):
+            total["count"] += count
+            total["ms"] += ms
+        entry["grids"] = sorted({*entry["grids"], *(grid for grid, _ in shapes)})
+        entry["blocks"] = sorted({*entry["blocks"], *(block for _, block in shapes)})
+    total_ms = math.fsum(total["ms"] for total in by_class.values())
     return {
-        "count": None,
-        "ms": ms,
-        "share": ms / kernel_ms if kernel_ms else None,
+        "count": sum(total["count"] for total in by_class.values()),
+        "ms": total_ms,
+        "share": total_ms / kernel_ms if kernel_ms else None,
         "by_class": by_class,
         "by_kernel": by_kernel,
     }
