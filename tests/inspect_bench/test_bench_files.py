@@ -223,6 +223,7 @@ def test_specforges_grid(tmp_path):
         (" \n\n", "blank"),
         ("hello\n", "no benchmark result"),
         ('{"a": 1}', "no benchmark result"),
+        ('{"duration": 3, "name": "a build"}', "no benchmark result"),
         ("[]", "no benchmark result"),
         ('{"completed": 5, "dura', "not JSON or cut"),
     ],

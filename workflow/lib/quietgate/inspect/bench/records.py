@@ -37,7 +37,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 _LATENCY = re.compile(r"(mean|median|std|p\d+|max)_(e2e_latency|e2el|ttft|tpot|itl)_ms")
 _OF = re.compile(r"(\d+)_of_(\d+)")
-_TELLING = (*_NAMES["completed"], *_NAMES["output_tokens_per_s"], "duration", "duration_s")
+_TELLING = (*_NAMES["completed"], *_NAMES["output_tokens_per_s"])
 _DECODER = json.JSONDecoder()
 _BEGINS = re.compile(r'\{\s*(?:"|$)')
 # An error costs a look at the whole text.
