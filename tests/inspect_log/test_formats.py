@@ -241,3 +241,9 @@ def test_a_folder_and_a_missing_file(tmp_path):
         log.read(tmp_path)
     with pytest.raises(BadInput, match="cannot be read"):
         log.read(tmp_path / "none.log")
+
+
+def test_a_batch_line_of_words_without_end(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text("[2026-11-29 12:00:00 TP0] Decode batch. " + "a " * 500_000 + ", accept len: 2.50, \n")
+    assert log.read(path)["decode"]["accept_length_mean"] == 2.5
