@@ -173,6 +173,14 @@ def old_gate(folder):
     edit(gate, digest="0" * 16)
 
 
+def half_told(folder):
+    """Cores of other programs without those of other guests: the kernel tells all or nothing."""
+    around = dict.fromkeys(("cores", "server_cores", "client_cores", "stolen_cores", "why"))
+    around |= {"window_s": 1.0, "other_cores": 0.5, "gpus": []}
+    passes = json.loads((folder / "benchmark.json").read_text())["passes"]
+    edit(folder / "benchmark.json", passes=[one | {"surroundings": around} for one in passes])
+
+
 @pytest.mark.parametrize(
     ("damage", "record", "why"),
     [
@@ -186,6 +194,8 @@ def old_gate(folder):
         (lambda f: edit(f / "benchmark.json", cell="steps-9_nccl-tuned"), "benchmark.json", "of cell"),
         (lambda f: edit(f / "profile.json", instance="0" * 12), "profile.json", "of server life"),
         (lambda f: edit(f / "benchmark.json", passes="none"), "benchmark.json", "breaks schema"),
+        (lambda f: edit(f / "launch.json", gpus=[{"links": ["self", 5]}]), "launch.json", "gpus/0/links/1"),
+        (half_told, "benchmark.json", "/surroundings/"),
         (lambda f: (f / "gate.json").write_text("{"), "gate.json", "not readable as JSON"),
         (lambda f: (f / "requests.jsonl").unlink(), "benchmark.json", "requests.jsonl is gone"),
         (lambda f: (f / "requests.jsonl").write_text(""), "benchmark.json", "not the file that was measured"),
