@@ -160,6 +160,26 @@ def nccl_said(gate: Path, **forged: Any) -> None:
     write_json(gate, record)
 
 
+def surrounded(
+    path: Path, gpu_power_w: float | None = 200.0, gpu_energy_j: float | None = 4000.0, **forged: Any
+) -> None:
+    """Give each pass surroundings, 20 seconds with one GPU, and what is forged of them."""
+    record = read_json(path)
+    gpu = {
+        "uuid": "GPU-a",
+        "energy_j": gpu_energy_j,
+        "power_w": gpu_power_w,
+        "held_back_s": {"power": 0.0, "heat": None},
+    }
+    gpu |= dict.fromkeys(("power_limit_w", "sm_clock_mhz", "sm_clock_most_mhz", "temperature_c"))
+    for one in record["passes"]:
+        one["surroundings"] = {
+            "window_s": 20.0, "cores": 8, "server_cores": 1.0, "client_cores": one["client_cpu_s"] / 20.0,
+            "other_cores": 0.0, "stolen_cores": 0.0, "gpus": [gpu], "why": None,
+        } | forged  # fmt: skip
+    write_json(path, record)
+
+
 FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a number of a request": (lambda r: reseal_requests(r / L1, faster), "its own counts and times give"),
     "all of a request": (lambda r: reseal_requests(r / L1, consistently_faster), "the raw requests give"),
@@ -187,6 +207,22 @@ FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a profile": (
         lambda r: studies.edit(r / L1 / "profile.json", tokens_per_cycle=2.9),
         "tokens_per_cycle is 2.9, its sources give",
+    ),
+    "cores while timed": (
+        lambda r: surrounded(r / L1 / "benchmark.json", client_cores=0.0),
+        "surroundings: client_cores is 0.0, over window_s it was",
+    ),
+    "power while timed": (
+        lambda r: surrounded(r / L1 / "benchmark.json", gpu_power_w=300.0),
+        "surroundings: power_w of GPU-a is 300.0, over window_s it was 4000.0",
+    ),
+    "power of no energy": (
+        lambda r: surrounded(r / L1 / "benchmark.json", gpu_energy_j=None),
+        "surroundings: power_w of GPU-a is 200.0, over window_s it was None",
+    ),
+    "a window within the pass": (
+        lambda r: surrounded(r / L1 / "benchmark.json", window_s=1e-3),
+        "surroundings: window_s is 0.001, the pass alone took",
     ),
     "what NCCL used": (
         lambda r: nccl_said(r / L1 / "gate.json", transports=["P2P/IPC"]),
@@ -268,6 +304,11 @@ FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
         "trace/t.json.gz: missing",
     ),
 }  # fmt: skip
+
+
+def test_surroundings_that_follow_from_the_pass_are_no_problem(mine: Path) -> None:
+    surrounded(mine / L1 / "benchmark.json")
+    assert not [p for p in verify.check(mine).problems if "surroundings" in p]
 
 
 @pytest.mark.parametrize("name", FORGED)

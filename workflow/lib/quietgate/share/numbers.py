@@ -127,6 +127,22 @@ def _passes(lines: list[dict[str, Any]], benchmark: Record, settings: dict[str, 
         for name in ("requests", "status", *NUMBERS):
             if name in said and not equal(said[name], told[name]):
                 yield f"{place}: {name} is {said[name]}, the raw requests give {told[name]}"
+        if "surroundings" in said:
+            yield from (f"{place}: surroundings: {line}" for line in _surroundings(said))
+
+
+def _surroundings(said: dict[str, Any]) -> Iterator[str]:
+    """What of a pass's surroundings does not follow from the rest; its counters were read once."""
+    around = said["surroundings"]
+    window_s = around["window_s"]
+    if window_s < said["wall_s"]:
+        yield f"window_s is {window_s}, the pass alone took {said['wall_s']}"
+        return
+    derived = [("client_cores", around["client_cores"], said["client_cpu_s"])]
+    derived += [(f"power_w of {g['uuid']}", g["power_w"], g["energy_j"]) for g in around["gpus"]]
+    for name, value, amount in derived:
+        if value is not None and not equal(value, None if amount is None else amount / window_s):
+            yield f"{name} is {value}, over window_s it was {amount}"
 
 
 def equal(a: Any, b: Any) -> bool:
