@@ -72,3 +72,14 @@ def test_a_driver_that_does_not_know_links(library, monkeypatch):
 
 def test_records_from_before_have_no_links():
     assert machines.links([{"uuid": "GPU-0"}, {"uuid": "GPU-1"}]) == ""
+
+
+def test_a_lost_gpu_hides_no_other(library, monkeypatch):
+    def but_the_second(self, index, handle):
+        handle._obj.value = index.value + 1
+        return 15 if index.value == 1 else 0
+
+    monkeypatch.setattr(Library, "nvmlDeviceGetHandleByIndex_v2", but_the_second)
+    found = gpus.all_gpus()
+    assert [(g.index, g.uuid) for g in found] == [(0, "GPU-0"), (2, "GPU-2"), (3, "GPU-3")]
+    assert found[0].links == ("self", "SYS", "SYS")

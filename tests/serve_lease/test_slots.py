@@ -63,6 +63,20 @@ def test_bad_slots(four_gpus, config, message):
         discover(config)
 
 
+@pytest.mark.parametrize(("visible", "config"), [(None, "auto"), (None, [[2]]), ("3", "auto")])
+def test_numbers_mean_nothing_beside_a_lost_gpu(monkeypatch, visible, config):
+    monkeypatch.setattr(gpus, "all_gpus", lambda: (FOUR[0], *FOUR[2:]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(BadInput, match="GPU 1 of this machine does not answer its driver"):
+        discover(config)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    assert discover([[1]])[0].locks == ("GPU-b",)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert discover() == (Slot("cpu", ("cpu",), {}),)
+
+
 def test_a_machine_without_a_driver():
     assert isinstance(gpus.all_gpus(), tuple)
     if not gpus.all_gpus():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from quietgate import nvml
@@ -39,19 +39,32 @@ def all_gpus() -> tuple[Gpu, ...]:
     """Every GPU the driver shows, whatever CUDA_VISIBLE_DEVICES says; () without a driver."""
     try:
         with nvml.opened() as driver:
-            handles = [driver.by_index(i) for i in range(driver.number("nvmlDeviceGetCount_v2"))]
+            told = list(_told(driver))
             return tuple(
                 Gpu(
+                    *gpu,
+                    tuple("self" if other is handle else _link(driver, handle, other) for other, _ in told),
+                )
+                for handle, gpu in told
+            )
+    except NvmlError:
+        return ()
+
+
+def _told(driver: Nvml) -> Iterator[tuple[ctypes.c_void_p, tuple[int, str, str, int]]]:
+    """Handle, and index, UUID, name and memory in MiB, of each GPU: one that is lost hides no other."""
+    for index in range(driver.number("nvmlDeviceGetCount_v2")):
+        with contextlib.suppress(NvmlError):
+            handle = driver.by_index(index)
+            yield (
+                handle,
+                (
                     index,
                     driver.text("nvmlDeviceGetUUID", handle),
                     driver.text("nvmlDeviceGetName", handle),
                     driver.memory(handle).total // MIB,
-                    tuple("self" if other is handle else _link(driver, handle, other) for other in handles),
-                )
-                for index, handle in enumerate(handles)
+                ),
             )
-    except NvmlError:
-        return ()
 
 
 def _link(driver: Nvml, one: ctypes.c_void_p, other: ctypes.c_void_p) -> str:

@@ -74,8 +74,17 @@ def folder() -> Path:
 
 
 def _visible(machine: tuple[Gpu, ...]) -> list[tuple[str, str]]:
-    """(token for CUDA_VISIBLE_DEVICES, lock key) of each GPU that CUDA programs see here."""
+    """(token for CUDA_VISIBLE_DEVICES, lock key) of each GPU that CUDA programs see here.
+
+    BadInput where a GPU that is lost may have numbers mean other GPUs to CUDA than to the driver.
+    """
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    counted = variable is None or any(t.strip().isdigit() for t in variable.split(","))
+    if counted and (lost := set(range(machine[-1].index if machine else 0)) - {g.index for g in machine}):
+        raise BadInput(
+            f"GPU {min(lost)} of this machine does not answer its driver (see `nvidia-smi`), and CUDA may "
+            "count the others without it: reset it, or name the others in CUDA_VISIBLE_DEVICES by UUID"
+        )
     if variable is None:
         return [(str(gpu.index), gpu.uuid) for gpu in machine]
     by_index = {str(gpu.index): gpu.uuid for gpu in machine}
@@ -100,6 +109,8 @@ def discover(config_slots: Any = "auto") -> tuple[Slot, ...]:
     Args:
         config_slots: `auto` for one slot of all visible GPUs (the CPU where there is none), or a
             list of lists of GPU numbers as CUDA counts them here; an empty list is a CPU slot.
+
+    BadInput where such a number names no GPU here, or none for sure.
     """
     if config_slots is None or config_slots == "auto":
         seen = _visible(gpus.all_gpus())
