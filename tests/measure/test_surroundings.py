@@ -133,3 +133,41 @@ def test_the_servers_cores_are_told_from_those_of_others():
     assert alone["server_cores"] == 0.0
     assert alone["other_cores"] >= entry["other_cores"]
     assert alone["other_cores"] > 0.1
+
+
+FORKS = """
+import os, sys, time
+child = os.fork()
+if child == 0:
+    sys.stdin.readline()
+    while time.process_time() < 0.5: pass
+    print("spun", flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+os.waitpid(child, 0)
+print("ended", flush=True)
+time.sleep(20)
+"""
+
+
+@pytest.mark.process
+def test_a_process_that_ends_during_the_pass_was_the_servers():
+    server = subprocess.Popen(
+        [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        at_first = surroundings.reading([server.pid], [])
+        server.stdin.write("\n")
+        assert server.stdout.readline() == "spun\n"
+        spun = surroundings.reading([server.pid], [])
+        server.stdin.write("\n")
+        assert server.stdout.readline() == "ended\n"
+        ended = surroundings.reading([server.pid], [])
+    finally:
+        server.kill()
+        server.wait()
+    whole = surroundings.between(at_first, ended, 0.0)
+    assert 0.4 < whole["server_cores"] * whole["window_s"] < 0.7
+    # What it had used before the pass is no part of it.
+    late = surroundings.between(spun, ended, 0.0)
+    assert late["server_cores"] * late["window_s"] < 0.2

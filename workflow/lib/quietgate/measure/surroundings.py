@@ -33,11 +33,11 @@ class _Violation(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Cores:
-    """Seconds of processor time since boot: of the whole machine, and of each of some processes."""
+    """Seconds of processor time: of the whole machine since boot, and of the server's processes."""
 
     busy_s: float
     stolen_s: float
-    by_pid: dict[int, float]
+    server_s: float
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,8 @@ def between(before: Reading, after: Reading, client_cpu_s: float) -> dict[str, A
     entry: dict[str, Any] = {"window_s": window_s, "cores": os.cpu_count()}
     entry |= dict.fromkeys(("server_cores", "client_cores", "other_cores", "stolen_cores"))
     if before.cores and after.cores and window_s > 0:
-        # A process that ended in between is counted among the others: its end is not seen.
-        began = before.cores.by_pid
-        server_s = sum(max(0.0, s - began.get(pid, 0.0)) for pid, s in after.cores.by_pid.items())
+        # Less only where a process left the server's tree, and so is one of the others.
+        server_s = max(0.0, after.cores.server_s - before.cores.server_s)
         other_s = after.cores.busy_s - before.cores.busy_s - server_s - client_cpu_s
         entry["server_cores"] = server_s / window_s
         entry["client_cores"] = client_cpu_s / window_s
@@ -126,17 +125,16 @@ def _cores(roots: Iterable[int]) -> Cores | None:
     except (OSError, ValueError):
         return None
     pids = {pid for root in roots for pid in (root, *(d.pid for d in processes.descendants(root)))}
-    used = {pid: seconds for pid in pids if (seconds := _used_s(pid)) is not None}
-    return Cores(user + nice + system + irq + softirq, steal, used)
+    return Cores(user + nice + system + irq + softirq, steal, sum(map(_used_s, pids)))
 
 
-def _used_s(pid: int) -> float | None:
-    """A process's own processor time, user and system, of all its threads."""
+def _used_s(pid: int) -> float:
+    """A process's processor time: of all its threads, and of its children that ended and were waited for."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return sum(map(int, fields[11:15])) / _TICKS_PER_S
     except (OSError, IndexError, ValueError):
-        return None
+        return 0.0
 
 
 def _gpus(uuids: Sequence[str]) -> tuple[dict[str, Gpu], str | None]:
