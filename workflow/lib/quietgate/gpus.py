@@ -11,8 +11,6 @@ from quietgate import nvml
 from quietgate.nvml import Nvml, NvmlError
 
 MIB = 1 << 20
-
-
 # What two GPUs share at the nearest, as `nvidia-smi topo -m` names it (nvmlGpuTopologyLevel_t).
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _NVLINK = 2  # of nvmlGpuP2PCapsIndex_t
@@ -20,51 +18,51 @@ _NVLINK = 2  # of nvmlGpuP2PCapsIndex_t
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as the driver numbers it (PCI bus order).
-
-    Attributes:
-        links: how it reaches each GPU of the machine, in their order: "self", "NVLink", or what they share
-            on the way ("PIX" a PCIe switch to "SYS" the link between processors); "" where the driver does
-            not tell.
-    """
+    """One GPU as the driver numbers it (PCI bus order)."""
 
     index: int
     uuid: str
     name: str
     memory_mib: int
-    links: tuple[str, ...] = ()
 
 
 def all_gpus() -> tuple[Gpu, ...]:
     """Every GPU the driver shows, whatever CUDA_VISIBLE_DEVICES says; () without a driver."""
     try:
         with nvml.opened() as driver:
-            told = list(_told(driver))
-            return tuple(
-                Gpu(
-                    *gpu,
-                    tuple("self" if other is handle else _link(driver, handle, other) for other, _ in told),
-                )
-                for handle, gpu in told
-            )
+            return tuple(_answering(driver))
     except NvmlError:
         return ()
 
 
-def _told(driver: Nvml) -> Iterator[tuple[ctypes.c_void_p, tuple[int, str, str, int]]]:
-    """Handle, and index, UUID, name and memory in MiB, of each GPU: one that is lost hides no other."""
+def _answering(driver: Nvml) -> Iterator[Gpu]:
+    """The GPUs that answer: one that is lost hides no other."""
     for index in range(driver.number("nvmlDeviceGetCount_v2")):
         with contextlib.suppress(NvmlError):
             handle = driver.by_index(index)
-            yield (
-                handle,
-                (
-                    index,
-                    driver.text("nvmlDeviceGetUUID", handle),
-                    driver.text("nvmlDeviceGetName", handle),
-                    driver.memory(handle).total // MIB,
-                ),
+            yield Gpu(
+                index,
+                driver.text("nvmlDeviceGetUUID", handle),
+                driver.text("nvmlDeviceGetName", handle),
+                driver.memory(handle).total // MIB,
             )
+
+
+def links(uuids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """How each of these GPUs reaches each of them, in their order.
+
+    "self", "NVLink", or what they share on the way ("PIX" a PCIe switch to "SYS" the link between
+    processors); "" where the driver does not tell.
+    """
+    try:
+        with nvml.opened() as driver:
+            handles = [driver.by_uuid(uuid) for uuid in uuids]
+            return tuple(
+                tuple("self" if other is one else _link(driver, one, other) for other in handles)
+                for one in handles
+            )
+    except NvmlError:
+        return tuple(("",) * len(uuids) for _ in uuids)
 
 
 def _link(driver: Nvml, one: ctypes.c_void_p, other: ctypes.c_void_p) -> str:

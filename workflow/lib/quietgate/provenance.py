@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate import __version__
-from quietgate.gpus import all_gpus, driver_version
+from quietgate.gpus import all_gpus, driver_version, links
 
 _PACKAGES = (
     "snakemake",
@@ -53,9 +53,10 @@ def host() -> dict[str, Any]:
 @cache
 def gpus() -> tuple[dict[str, Any], ...]:
     """Each GPU's uuid, name, memory in MiB and links to the others; empty where there is none."""
+    found = all_gpus()
     return tuple(
-        {"uuid": g.uuid, "name": g.name, "memory_mib": g.memory_mib, "links": list(g.links)}
-        for g in all_gpus()
+        {"uuid": g.uuid, "name": g.name, "memory_mib": g.memory_mib, "links": list(row)}
+        for g, row in zip(found, links([g.uuid for g in found]), strict=True)
     )
 
 

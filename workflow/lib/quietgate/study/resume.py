@@ -64,12 +64,13 @@ def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> 
     retry = study.config["retry_failed"] and not study.only_measured if retry_failed is None else retry_failed
     old = read_json(results / STUDY)
     before = old.get("config") if isinstance(old, dict) else None
+    then = _study_of(before, study.basedir)
     redo = []
     for launch in study.launches:
         found = _first_bad(study, results, launch, retry)
         if found:
             stage, why = found
-            if why == CHANGED and before and not _asked_the_same(study, before, launch, stage):
+            if why == CHANGED and before and not _asked_the_same(then, study, launch, stage):
                 why = _what_changed(before, study.config) or why
             files = tuple(_downstream(study, results, launch, stage))
             redo.append(Redo(launch, stage.name, why, files))
@@ -102,6 +103,8 @@ def measured(study: Study, results: Path, launch: Launch) -> bool:
 
 CHANGED = "made under another configuration or version"
 DROPPED = "no longer part of the study"
+# What a config that lacks keys of today, or has others, ends in.
+_OLDER_SCHEMA = (BadInput, KeyError, TypeError, ValueError, AttributeError)
 
 
 def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tuple[Stage, str] | None:
@@ -219,13 +222,23 @@ def study_digest(study: Study) -> str:
     return digest(study.config, cells, *([left_out] if left_out else []))
 
 
-def _asked_the_same(study: Study, before: dict[str, Any], launch: Launch, stage: Stage) -> bool:
-    """Whether an earlier config asks for the same record as now: then other code made the one there."""
+def _study_of(config: Any, basedir: str) -> Study | None:
+    """The study of an earlier config; None where there was none, or one of an older schema."""
     try:
-        then = stage_digest(Study(before, basedir=study.basedir), launch.cell, stage)
-    except (BadInput, KeyError, TypeError, ValueError, AttributeError):  # a config of an older schema
+        return Study(config, basedir=basedir) if config else None
+    except _OLDER_SCHEMA:
+        return None
+
+
+def _asked_the_same(then: Study | None, study: Study, launch: Launch, stage: Stage) -> bool:
+    """Whether an earlier study asks for the same record as now: then other code made the one there."""
+    if then is None:
         return False
-    return then == stage_digest(study, launch.cell, stage)
+    try:
+        digest_then = stage_digest(then, launch.cell, stage)
+    except _OLDER_SCHEMA:
+        return False
+    return digest_then == stage_digest(study, launch.cell, stage)
 
 
 def _what_changed(before: dict[str, Any], now: dict[str, Any]) -> str | None:
