@@ -73,6 +73,7 @@ def answer(
     axes: tuple[str, ...],
     left_out: list[Row],
     refused: list[Row],
+    out_of_block: list[Row],
 ) -> list[str]:
     """Three sentences: the best cell and by how much, whether the optimum moved, what stays open."""
     measured = [level for level in levels if level.summary["status"] != "no_reference"]
@@ -135,7 +136,20 @@ def answer(
     lost = {(x["cell"], x["launch"]) for x in left_out if not x["counts"]}
     if lost:
         open_.append(f"Launches without a result: {len(lost)}.")
+    open_ += _out_of_block(out_of_block)
     return [first, second, " ".join(open_) or "Nothing stays open."]
+
+
+def _out_of_block(launches: list[Row]) -> list[str]:
+    """Which launches are compared inside another block than they were planned for."""
+    named = [
+        f"{x['launch']} of {x['cell']} (block {x['block']} instead of {x['planned_block']})"
+        for x in launches[:4]
+    ]
+    more = f" and {len(launches) - 4} more" if launches[4:] else ""
+    if not named:
+        return []
+    return [f"Compared inside the block in whose time they were measured: {claims.listed(named)}{more}."]
 
 
 def _moves(moves: list[Row]) -> str:

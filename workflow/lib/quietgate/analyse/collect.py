@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from quietgate import records
-from quietgate.analyse import claims, machines, statistics, surroundings, tables, timer_cost
+from quietgate.analyse import claims, machines, statistics, surroundings, tables, timer_cost, variation
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.analyse.within import within_launches
 from quietgate.files import write_json
@@ -24,6 +24,9 @@ def collect(root: Path, out: Path) -> records.Record:
     frames = tables.collect(launches, study)
     outcome, derived = statistics.statistics(frames["cells"], study)
     derived["within"] = within(frames)
+    varied = statistics.rounded(variation.variation(frames["cells"]))
+    if not varied.empty:
+        derived["variation"] = varied
     if "untimed" in frames:
         derived["timer_cost"] = timer_cost.timer_cost(frames["cells"], frames["untimed"], study)
     gates = passed_gates(launches, study)
@@ -48,6 +51,7 @@ def collect(root: Path, out: Path) -> records.Record:
                 else ()
             ),
             *(surroundings.warnings(frames["surroundings"]) if "surroundings" in frames else ()),
+            *variation.warnings(varied),
             *machines.differences(machines.launches(root, study)),
         ],
     }

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from quietgate.analyse import blocks
 from quietgate.errors import BadInput
 
 COLUMNS = ("cell", "steps", "nccl", "launch", "concurrency", "repeat", "status", "nccl_verdict")
@@ -33,8 +34,9 @@ def launch_values(
         metric: a column of `cells` with positive values, for example "decode_tokens_per_s".
 
     Returns:
-        The values (columns epoch, block, machine, machine_block, cell, launch, concurrency, value, log_value,
-        repeats, repeat_variance) and what was left out, each with cell, launch, why, and whether the launch
+        The values (columns epoch, block, machine, machine_block, planned_block, cell, launch, concurrency,
+        value, log_value, repeats, repeat_variance; `block` is the one in whose time the launch was measured,
+        see `blocks`) and what was left out, each with cell, launch, why, and whether the launch
         counts nevertheless, by its other passes.
     """
     missing = [c for c in (*COLUMNS, metric) if c not in cells.columns]
@@ -83,11 +85,21 @@ def launch_values(
     values.insert(0, "epoch", [p[0] for p in place])
     values.insert(1, "block", [p[1] for p in place])
     values.insert(2, "machine", _machines(frame, values))
+    values.insert(3, "planned_block", values["block"])
+    values["block"] = _blocks_in_time(frame, values)
     values.insert(3, "machine_block", _machine_blocks(values))
     used = set(zip(values["cell"], values["launch"], strict=True))
     for row in left_out:
         row["counts"] = (row["cell"], row["launch"]) in used
     return values, left_out
+
+
+def out_of_block(values: pd.DataFrame) -> list[dict[str, Any]]:
+    """The launches of `launch_values` that were measured in the time of another block than planned."""
+    launches = values.drop_duplicates(["cell", "launch"])
+    late = launches[launches["block"] != launches["planned_block"]]
+    columns = ("cell", "launch", "planned_block", "block")
+    return [dict(zip(columns, row, strict=True)) for row in late[list(columns)].itertuples(index=False)]
 
 
 def _machines(frame: pd.DataFrame, values: pd.DataFrame) -> list[int]:
@@ -98,6 +110,23 @@ def _machines(frame: pd.DataFrame, values: pd.DataFrame) -> list[int]:
     places = list(zip(values["cell"], values["launch"], strict=True))
     unknown = {place: -i for i, place in enumerate(dict.fromkeys(places), start=1)}
     return [unknown[place] if pd.isna(known[place]) else int(known[place]) for place in places]
+
+
+def _blocks_in_time(frame: pd.DataFrame, values: pd.DataFrame) -> list[int]:
+    """The block in whose time each launch was measured, where the table says when."""
+    if "started_at" not in frame:
+        return values["block"].tolist()
+    began = frame.groupby(["cell", "launch"])["started_at"].min()
+    launches = values.drop_duplicates(["cell", "launch"]).copy()
+    keys = list(zip(launches["cell"], launches["launch"], strict=True))
+    times = pd.to_datetime([began[key] for key in keys], utc=True, errors="coerce", format="ISO8601")
+    launches["began_s"] = (times - pd.Timestamp(0, tz="UTC")).total_seconds()
+    block = dict(zip(keys, launches["block"], strict=True))
+    for _, some in launches.groupby(["epoch", "machine"]):
+        for moved in blocks.out_of_time(some["block"].tolist(), some["began_s"].tolist()):
+            row = some.iloc[moved.at]
+            block[row["cell"], row["launch"]] = moved.block
+    return [block[key] for key in zip(values["cell"], values["launch"], strict=True)]
 
 
 def _machine_blocks(values: pd.DataFrame) -> list[int]:

@@ -14,7 +14,7 @@ import pandas as pd
 from quietgate.analyse import joint, optimum, outlying
 from quietgate.analyse.answer import answer, refusals
 from quietgate.analyse.contrasts import POWER, against_reference
-from quietgate.analyse.launches import cell_facts, epoch_number, launch_values
+from quietgate.analyse.launches import cell_facts, epoch_number, launch_values, out_of_block
 from quietgate.analyse.levels import Families, Level, analyse_level, compare, estimates
 from quietgate.analyse.question import Models, Question, Row
 from quietgate.analyse.tables import PASS_NUMBERS, TARGET_NUMBERS
@@ -95,8 +95,8 @@ def statistics(
         study: the study record (study.json): reference, axes, launches.
 
     Returns:
-        The outcome as JSON (settings, levels, left_out, contrasts, optimum, moves, claims, refusals,
-        answer) and the frames contrasts, optimum, moves and estimates for tables/*.csv.
+        The outcome as JSON (settings, levels, left_out, out_of_block, contrasts, optimum, moves, claims,
+        refusals, answer) and the frames contrasts, optimum, moves and estimates for tables/*.csv.
     """
     asked = _Asked(cells, study)
     families = Families()
@@ -112,7 +112,8 @@ def statistics(
     contrasts = [row for level in levels for row in level.contrasts]
     moves = [row for level in levels for row in level.moves]
     best = [row for level in levels for row in level.optimum]
-    left_out = launch_values(cells, study, METRIC)[1]
+    values, left_out = launch_values(cells, study, METRIC)
+    moved = out_of_block(values)
     outcome = {
         "settings": {
             "metric": METRIC,
@@ -126,13 +127,14 @@ def statistics(
         },
         "levels": [level.summary for level in levels],
         "left_out": left_out,
+        "out_of_block": moved,
         "contrasts": contrasts,
         "optimum": best,
         "moves": moves,
         "claims": [row["text"] for row in contrasts if row["claim"]]
         + [row["text"] for row in moves if row["verdict"] in ("moved", "unmoved")],
         "refusals": refused,
-        "answer": answer(levels, asked.axes, left_out, refused),
+        "answer": answer(levels, asked.axes, left_out, refused, moved),
     }
     frames = {
         "contrasts": _frame(contrasts, ("kind", *_PLACE, *asked.axes, *CONTRAST_COLUMNS)),

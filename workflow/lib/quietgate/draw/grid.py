@@ -225,7 +225,9 @@ def _gains(material: Material, base: dict[str, Any], others: list[str]) -> pd.Da
     compared = {r["cell"]: r for r in _contrasts(material, "profile", "reference")}
     launches = per_launch(material, METRIC)
     launches = launches[launches["concurrency"] == material.lowest]
-    values = {(r["machine_block"], r["cell"]): (r["block"], r["value"]) for r in each(launches)}
+    # A launch repeated later can be the second of its cell in a block.
+    together = launches.groupby(["machine_block", "block", "cell"])["value"].median().reset_index()
+    values = {(r["machine_block"], r["cell"]): (r["block"], r["value"]) for r in each(together)}
     place = {(c["nccl"], c["steps"], *c["axes"].values()): c for c in material.study["cells"]}
     measured = set(launches["cell"])
     rows = []
@@ -236,9 +238,9 @@ def _gains(material: Material, base: dict[str, Any], others: list[str]) -> pd.Da
         row = {"cell": cell["id"], "steps": cell["steps"], "nccl": cell["nccl"], **cell["axes"]}
         row["against"] = plain["id"]
         ratios = [
-            (block, value / values[together, plain["id"]][1])
-            for (together, name), (block, value) in values.items()
-            if name == cell["id"] and (together, plain["id"]) in values
+            (block, value / values[number, plain["id"]][1])
+            for (number, name), (block, value) in values.items()
+            if name == cell["id"] and (number, plain["id"]) in values
         ]
         found = compared.get(cell["id"])
         gone = next((c for c in (cell["id"], plain["id"]) if c not in measured), None)

@@ -64,6 +64,7 @@ def write(
         cells=rows.cells(material),
         axes=material.axes,
         comparisons=rows.comparisons(material, statistics),
+        variation=rows.variation(material),
         within=rows.within(material),
         timer_cost=rows.timer_cost(material),
         all_reduce=rows.all_reduce(material),

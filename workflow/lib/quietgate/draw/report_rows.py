@@ -117,6 +117,12 @@ def within(material: Material) -> list[Row]:
     return each(frame[frame["concurrency"] == _lowest(material)])
 
 
+def variation(material: Material) -> list[Row]:
+    """Which part of a cycle carries the variation from launch to launch, where any cell has several."""
+    frame = material.tables.get("variation")
+    return [] if frame is None else each(frame)
+
+
 def timer_cost(material: Material) -> list[str]:
     """What the server's timers change at each number of streams, a sentence each."""
     frame = material.tables.get("timer_cost")
