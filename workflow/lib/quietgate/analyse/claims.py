@@ -79,13 +79,17 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else "no limit"
 
 
+def _launches(count: int) -> str:
+    return f"{count} launch{'es' * (count != 1)}"
+
+
 def numbers(row: Mapping[str, Any]) -> str:
     """The parenthesis behind every sentence: ratio, interval, n, correction."""
     if row["ratio_low"] is None:
         return f"ratio {row['ratio']:.3f}, one launch per cell"
     return (
         f"ratio {row['ratio']:.3f}, {100 * row['level']:.3g} % interval {row['ratio_low']:.3f} to"
-        f" {_number(row['ratio_high'])}, {row['launches']} launches against {row['launches_against']},"
+        f" {_number(row['ratio_high'])}, {_launches(row['launches'])} against {row['launches_against']},"
         f" corrected for {row['family']} comparisons"
     )
 
