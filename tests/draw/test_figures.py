@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -111,6 +113,14 @@ def test_speed_up_is_relative_to_the_reference_and_marks_claims(all_of_it):
     assert "1.00\nref" in texts
     assert sum(t.endswith("*") for t in texts) == frame["claim"].sum()
     assert "failed:\nout of\nmemory" in texts
+
+
+def test_speed_up_tells_what_was_not_measured_from_what_failed(all_of_it):
+    cells = all_of_it.cells.replace({"failure_class": {"out_of_memory": "missing"}})
+    drawn = grid.speed_up(dataclasses.replace(all_of_it, tables={**all_of_it.tables, "cells": cells}))
+    texts = [t.get_text() for t in drawn.figure.axes[0].texts]
+    assert "not\nmeasured" in texts
+    assert not any("failed" in t for t in texts)
 
 
 def test_interaction_breaks_where_a_side_failed(all_of_it):

@@ -20,7 +20,7 @@ from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each
 from quietgate.draw.lines import beside, failure_glyphs, legend, page
 from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure, whole_numbers
-from quietgate.draw.values import failure_of, over_grid, panels, per_launch
+from quietgate.draw.values import failure_of, gone, over_grid, panels, per_launch
 
 METRIC = "decode_tokens_per_s"
 
@@ -43,11 +43,11 @@ def speed_up(material: Material) -> Drawn:
         y, x = rows.index(tuple(row[k] for k in keys)), steps.index(row["steps"])
         if row["status"] == "failed":
             axis.add_patch(Rectangle((x, y), 1, 1, fc="white", ec="0.6", hatch="////", lw=0.5))
-            words = str(row["failure_class"]).replace("_", " ")
-            small = max(map(len, words.split())) > 9
+            first, _, words = gone(row["failure_class"]).partition(": ")
+            small = max(map(len, words.split()), default=0) > 9
+            told = textwrap.fill(words or first, 11 if small else 9, break_long_words=False)
             axis.text(
-                x + 0.5, y + 0.5,
-                f"failed:\n{textwrap.fill(words, 11 if small else 9, break_long_words=False)}",
+                x + 0.5, y + 0.5, f"{first}:\n{told}" if words else told,
                 ha="center", va="center", fontsize=6 if small else 7,
                 bbox={"fc": "white", "ec": "none", "pad": 0.6},
             )  # fmt: skip
@@ -243,9 +243,9 @@ def _gains(material: Material, base: dict[str, Any], others: list[str]) -> pd.Da
             if name == cell["id"] and (number, plain["id"]) in values
         ]
         found = compared.get(cell["id"])
-        gone = next((c for c in (cell["id"], plain["id"]) if c not in measured), None)
-        if gone:
-            failure = {"status": "failed", "failed_cell": gone, "failure_class": failure_of(material, gone)}
+        lost = next((c for c in (cell["id"], plain["id"]) if c not in measured), None)
+        if lost:
+            failure = {"status": "failed", "failed_cell": lost, "failure_class": failure_of(material, lost)}
             rows.append({"kind": "cell"} | row | failure)
         elif found is not None and found["against"] == plain["id"]:
             rows.append({"kind": "cell"} | row | {n: found[n] for n in ("ratio", "ratio_low", "ratio_high")})
