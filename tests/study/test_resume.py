@@ -14,10 +14,13 @@ from quietgate.study import Study
 from quietgate.study.earlier import history_of, launches_of, was_left_out
 from quietgate.study.left_out import unmeasured
 from quietgate.study.plan import lines
-from quietgate.study.resume import CHANGED, plan_redo, set_aside, takes_server
+from quietgate.study.resume import CHANGED, all_measured, plan_redo, set_aside, takes_server
 from quietgate.study.stages import (
     BENCHMARK,
     EXTRACT,
+    GATE,
+    LAUNCH,
+    RELEASE,
     chain,
     figures_digest,
     launch_folder,
@@ -97,7 +100,38 @@ def test_failed_launch_is_retried_or_kept(done, base, tmp_path):
     assert "it broke" in redo[0].why
     base["retry_failed"] = False
     assert plan_redo(Study.from_config(base), tmp_path) == []
-    assert plan_redo(done, tmp_path, retry_failed=False) == []
+    assert plan_redo(done, tmp_path, reach={}) == []
+
+
+def test_a_failure_stays_where_the_run_would_not_repeat_it(done, base, tmp_path):
+    broken, other = done.launches[1:3]
+    finish(done, tmp_path, broken, "failed", BENCHMARK.name)
+    for reach in ({}, {other: EXTRACT}, {broken: LAUNCH}, {broken: GATE}):
+        assert plan_redo(done, tmp_path, reach=reach) == []
+    for reach in ({broken: BENCHMARK}, {broken: RELEASE, other: GATE}):
+        [redo] = plan_redo(done, tmp_path, reach=reach)
+        assert (redo.launch, redo.stage) == (broken, "benchmark")
+        assert {f.name for f in redo.files} >= {"benchmark.json", "exit.json", "profile.json"}
+    base["retry_failed"] = False
+    assert plan_redo(Study.from_config(base), tmp_path, reach={broken: EXTRACT}) == []
+
+
+def test_what_is_stale_is_set_aside_whatever_is_asked_for(done, base, tmp_path):
+    base["benchmark"] = {"repeats": 5}
+    redo = plan_redo(Study.from_config(base), tmp_path, reach={})
+    assert [r.stage for r in redo] == ["benchmark"] * len(done.launches)
+
+
+def test_of_a_failed_launch_nothing_after_its_failure_needs_to_be_measured(done, tmp_path):
+    broken = done.launches[1]
+    finish(done, tmp_path, broken, "failed", GATE.name)
+    folder = launch_folder(tmp_path, broken)
+    for name in ("benchmark", "capture", "exit", "profile"):
+        (folder / f"{name}.json").unlink()
+    assert unmeasured(done, tmp_path) == ()
+    assert all_measured(done, tmp_path)
+    (folder / GATE.record).unlink()
+    assert [(a.cell, a.block) for a in unmeasured(done, tmp_path)] == [(broken.cell.id, broken.block)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "not json", "too deep"])
@@ -193,7 +227,7 @@ def test_records_of_one_launch_are_of_the_server_life_that_was_measured(done, tm
     for record, change in ((name, {"instance": "other"}), ("benchmark", {"status": status})):
         path = folder / f"{record}.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    redo = plan_redo(done, tmp_path, retry_failed=False)
+    redo = plan_redo(done, tmp_path, reach={})
     assert [r.stage for r in redo] == ([stage] if stage else []), (
         "of a benchmark that failed none was measured"
     )
@@ -224,7 +258,7 @@ def test_launches_that_are_not_measured_can_be_left_out_and_come_back(done, base
     some.left_out = unmeasured(some, tmp_path)
     assert {(a.cell, a.block) for a in some.left_out} == {(x.cell.id, x.block) for x in (gone, stale)}
     assert [x for x in done.launches if x not in some.launches] == [gone, stale]
-    assert plan_redo(some, tmp_path, retry_failed=False) == []
+    assert plan_redo(some, tmp_path, reach={}) == []
     record = study_record(some)
     assert record["warnings"][0].startswith("2 of ")
     (tmp_path / "study.json").write_text(json.dumps(record))

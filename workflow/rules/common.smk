@@ -10,7 +10,7 @@ from quietgate.errors import BadInput
 from quietgate.files import sha256
 from quietgate.serve import lease
 from quietgate.gate import beforehand
-from quietgate.study import Study, command, earlier, left_out, resume, stages
+from quietgate.study import Study, command, earlier, left_out, resume, stages, targets
 from quietgate.study.config import load
 
 REVIEWER = "results" in config
@@ -169,10 +169,21 @@ def take_over(study, results):
 
 
 def to_redo(study, results):
-    """What is here that the config no longer vouches for; failures are shown as they are, not repeated."""
-    return resume.plan_redo(
-        study, results, retry_failed=False if only_redraws() else None
-    )
+    """What is here that the config no longer vouches for, and the failures that this run would repeat."""
+    return resume.plan_redo(study, results, reach=reach(study, results))
+
+
+def reach(study, results):
+    """How far this run takes each launch; None where it is not known, nowhere where it only shows them."""
+    args = asked()
+    if args is None:
+        return None
+    if only_redraws():
+        return {}
+    # Snakemake makes these too, besides its targets.
+    more = (*args.prioritize, *args.forcerun, *args.until)
+    wanted = (*(args.targets or ["all"]), *more)
+    return targets.reach(study, results, wanted, args.until, args.omit_from)
 
 
 def to_be_moved(redo):

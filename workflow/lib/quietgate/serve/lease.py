@@ -25,7 +25,7 @@ from quietgate.serve.hold import Hold, explained, hold, outcome_of, request_rele
 from quietgate.serve.locks import peek
 from quietgate.serve.ownership import claim_owner, owner, owner_alive
 from quietgate.serve.processes import Identity, alive, myself
-from quietgate.serve.reaping import lock_study, reap_stale
+from quietgate.serve.reaping import lock_study, reap_stale, run_began
 from quietgate.serve.slots import Slot
 from quietgate.serve.state import LaunchSpec, Live, Process, State, exit_file, put_json
 from quietgate.serve.strays import supervised
@@ -43,6 +43,7 @@ __all__ = [
     "lock_study",
     "reap_stale",
     "release",
+    "run_began",
     "start",
 ]
 

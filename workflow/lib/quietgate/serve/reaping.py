@@ -16,10 +16,12 @@ from quietgate.serve.processes import Identity, send
 from quietgate.serve.state import State, utc
 from quietgate.serve.strays import bury
 
+LOCK = ".live/study.lock"
+
 
 def lock_study(study_dir: Path) -> Lock:
     """Take the study for this run; BadInput when another run has it. Held until the process ends."""
-    path = Path(study_dir) / ".live" / "study.lock"
+    path = Path(study_dir) / LOCK
     try:
         lock = try_lock(path)
     except OSError as e:
@@ -34,6 +36,14 @@ def lock_study(study_dir: Path) -> Lock:
     here = owner()
     lock.write_note({"pid": os.getpid(), "host": here["place"]["host"], "since": utc()})
     return lock
+
+
+def run_began(study_dir: Path) -> float:
+    """When the present run took the study, on the clock of its files' times (s); 0 where none ever did."""
+    try:
+        return (Path(study_dir) / LOCK).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def reap_stale(

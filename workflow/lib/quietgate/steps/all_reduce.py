@@ -2,7 +2,8 @@
 
 A launch whose check fails is recorded as failed with that cause, and no server of it is started. Launches
 that are alike in all that matters to the check (environment, ranks, GPUs, Python, machine) share one: the
-first to come makes it, the others repeat what its record says and name it.
+first to come makes it, the others repeat what its record says and name it. A failure is shared only within
+the run that saw it: whoever asks for a failed launch again means to see for themselves.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from quietgate.errors import CellFailed
 from quietgate.files import read_json
 from quietgate.gate import all_reduce
 from quietgate.records import Record
+from quietgate.serve import lease
 from quietgate.steps import server
 from quietgate.steps.place import Place
 from quietgate.study.stages import ALL_REDUCE, launch_folder, stage_digest
@@ -58,8 +60,10 @@ def _twin(place: Place) -> Record | None:
     """The record of a check that this launch can share, or None."""
     study, cell = place.study, place.launch.cell
     likeness, sizes = all_reduce.likeness(study, cell), all_reduce.sizes_of(study, cell)
+    began = lease.run_began(place.results)
     for launch in study.launches:
-        record = read_json(launch_folder(place.results, launch) / ALL_REDUCE.record)
+        path = launch_folder(place.results, launch) / ALL_REDUCE.record
+        record = read_json(path)
         if not isinstance(record, dict) or record.get("instance") is None:
             continue
         if machines.identity(record) != machines.identity(provenance.machine()):
@@ -68,7 +72,9 @@ def _twin(place: Place) -> Record | None:
         if not valid or all_reduce.likeness(study, launch.cell) != likeness:
             continue
         shared = record["status"] == "failed" and record["failure"]["class"] in _SHARED_FAILURES
-        if shared or {s["bytes"] for s in record.get("sizes", ())} >= sizes:
+        if (shared and path.stat().st_mtime >= began) or {
+            s["bytes"] for s in record.get("sizes", ())
+        } >= sizes:
             return record
     return None
 

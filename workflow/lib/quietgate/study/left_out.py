@@ -22,7 +22,7 @@ def leave_out(study: Study, results: Path) -> None:
 
 def unmeasured(study: Study, results: Path) -> tuple[Asked, ...]:
     """The launches that would take a server to finish: what `only_measured` leaves out. Failed ones stay."""
-    stale = {x.launch for x in plan_redo(study, results, retry_failed=False) if takes_server([x])}
+    stale = {x.launch for x in plan_redo(study, results, reach={}) if takes_server([x])}
     return tuple(
         Asked(x.cell.id, x.block, x.epoch)
         for x in study.asked_for

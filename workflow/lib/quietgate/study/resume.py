@@ -8,7 +8,7 @@ is not the config's is moved away together with everything downstream of it; wha
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,20 +54,24 @@ class Redo:
         return f"{where}, from {self.stage} on: {self.why}"
 
 
-def plan_redo(study: Study, results: Path, retry_failed: bool | None = None) -> list[Redo]:
+def plan_redo(study: Study, results: Path, reach: Mapping[Launch, Stage] | None = None) -> list[Redo]:
     """Everything present that the config no longer vouches for, in run order; reads only.
 
     Args:
-        retry_failed: whether failed launches are repeated; by default as the config says, and never where
-            only what is measured counts.
+        reach: the last stage that is made of each launch (see `targets`), by default of all the last one. A
+            failure beyond it stays, as every failure does where the config says so or only what is measured
+            counts. What is stale is found whatever is made.
     """
-    retry = study.config["retry_failed"] and not study.only_measured if retry_failed is None else retry_failed
+    if not study.config["retry_failed"] or study.only_measured:
+        reach = {}
+    elif reach is None:
+        reach = dict.fromkeys(study.launches, chain(study)[-1])
     old = read_json(results / STUDY)
     before = old.get("config") if isinstance(old, dict) else None
     then = _study_of(before, study.basedir)
     redo = []
     for launch in study.launches:
-        found = _first_bad(study, results, launch, retry)
+        found = _first_bad(study, results, launch, reach.get(launch))
         if found:
             stage, why = found
             if why == CHANGED and before and not _asked_the_same(then, study, launch, stage):
@@ -96,9 +100,16 @@ def collected(study: Study, results: Path) -> bool:
 
 
 def measured(study: Study, results: Path, launch: Launch) -> bool:
-    """Whether everything of a launch that takes a server is there."""
+    """Whether all of a launch that takes a server is there; of one that failed, all up to its failure."""
     folder = launch_folder(results, launch)
-    return all((folder / s.record).exists() for s in chain(study) if s.needs_server)
+    for stage in chain(study):
+        path = folder / stage.record
+        if stage.needs_server and not path.exists():
+            return False
+        record = read_json(path)
+        if isinstance(record, dict) and record.get("status") == "failed":
+            return True  # what follows is skipped, without a server
+    return True
 
 
 CHANGED = "made under another configuration or version"
@@ -107,9 +118,11 @@ DROPPED = "no longer part of the study"
 _OLDER_SCHEMA = (BadInput, KeyError, TypeError, ValueError, AttributeError)
 
 
-def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tuple[Stage, str] | None:
+def _first_bad(study: Study, results: Path, launch: Launch, upto: Stage | None) -> tuple[Stage, str] | None:
+    """From where on a launch must be redone, and why; a failure counts up to the stage `upto`."""
     folder = launch_folder(results, launch)
     stages = chain(study)
+    repeated = stages[: stages.index(upto) + 1] if upto else ()
     measured: dict[str, Any] = {}
     for i, stage in enumerate(stages):
         path = folder / stage.record
@@ -132,7 +145,7 @@ def _first_bad(study: Study, results: Path, launch: Launch, retry: bool) -> tupl
             other_life = measured and record.get("instance") != measured.get("instance")
             if stage in (RELEASE, EXTRACT) and other_life:
                 return stage, f"{stage.record} is of another server life than {BENCHMARK.record}"
-        elif retry:
+        elif stage in repeated:
             failure = record.get("failure")
             reason = failure.get("reason") if isinstance(failure, dict) else None
             return stage, f"{record.get('status')}: {reason or 'no reason recorded'}"
