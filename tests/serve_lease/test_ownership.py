@@ -55,6 +55,18 @@ def test_study_lock(house):
     lease.lock_study(house.study).release()
 
 
+def test_a_run_begins_when_it_takes_the_study(house):
+    assert lease.run_began(house.study) == 0
+    lock = lease.lock_study(house.study)
+    os.utime(lock.path, (1000, 1000))
+    with pytest.raises(BadInput):
+        lease.lock_study(house.study)
+    assert lease.run_began(house.study) == 1000, "another run in vain is none"
+    lock.release()
+    lease.lock_study(house.study).release()
+    assert lease.run_began(house.study) > 1000
+
+
 def test_orphans_release_is_refused(house, monkeypatch):
     """SIGKILL of a run, an immediate resume: the old run's last job must not end the new server."""
     old = house.owner()
