@@ -63,6 +63,10 @@ def driver(monkeypatch):
     return made
 
 
+def between(before, after, client_cpu_s=0.0):
+    return surroundings.between(before, after, client_cpu_s, (2.0, 2.5))
+
+
 def gpu_of(entry):
     assert entry["why"] is None
     return entry["gpus"][0]
@@ -72,7 +76,7 @@ def test_energy_power_clock_and_time_held_back(driver):
     before = surroundings.reading([], ["GPU-a"])
     driver.energy_mj, driver.held_ns = 65_000, {0: 3 * 10**9, 1: 0}
     after = surroundings.reading([], ["GPU-a"])
-    entry = surroundings.between(before, after, 0.0)
+    entry = between(before, after)
     assert gpu_of(entry) == {
         "uuid": "GPU-a",
         "energy_j": 60.0,
@@ -90,15 +94,16 @@ def test_what_a_card_does_not_tell_is_null(driver, monkeypatch):
     driver.refused.add("clock")
     driver.energy_mj = 100  # the counter began anew
     monkeypatch.delattr(Driver, "nvmlDeviceGetTemperature")  # an older driver
-    gpu = gpu_of(surroundings.between(before, surroundings.reading([], ["GPU-a"]), 0.0))
+    gpu = gpu_of(between(before, surroundings.reading([], ["GPU-a"])))
     unknown = {name for name, value in gpu.items() if value is None}
     assert unknown == {"sm_clock_mhz", "energy_j", "power_w", "temperature_c"}
     assert gpu["held_back_s"] == {"power": 0.0, "heat": 0.0}
 
 
 def test_no_gpu_and_no_driver_say_why(driver, monkeypatch):
-    none = surroundings.between(surroundings.reading([], []), surroundings.reading([], []), 0.0)
+    none = between(surroundings.reading([], []), surroundings.reading([], []))
     assert (none["gpus"], none["why"]) == ([], "no GPU in this slot")
+    assert none["loop_ms"] == {"before": 2.0, "after": 2.5}
     unknown = surroundings.reading([], ["GPU-b"])
     assert (unknown.gpus, unknown.why) == ({}, "nvmlDeviceGetHandleByUUID: NVML error 6")
 
@@ -118,10 +123,8 @@ def test_the_servers_cores_are_told_from_those_of_others():
         before = surroundings.reading([server.pid], [])
         own = time.process_time()
         time.sleep(1.0)
-        entry = surroundings.between(
-            before, surroundings.reading([server.pid], []), time.process_time() - own
-        )
-        alone = surroundings.between(before, surroundings.reading([], []), 0.0)
+        entry = between(before, surroundings.reading([server.pid], []), time.process_time() - own)
+        alone = between(before, surroundings.reading([], []))
     finally:
         os.killpg(server.pid, 9)
         server.wait()
@@ -166,8 +169,8 @@ def test_a_process_that_ends_during_the_pass_was_the_servers():
     finally:
         server.kill()
         server.wait()
-    whole = surroundings.between(at_first, ended, 0.0)
+    whole = between(at_first, ended)
     assert 0.4 < whole["server_cores"] * whole["window_s"] < 0.7
     # What it had used before the pass is no part of it.
-    late = surroundings.between(spun, ended, 0.0)
+    late = between(spun, ended)
     assert late["server_cores"] * late["window_s"] < 0.2

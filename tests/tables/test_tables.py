@@ -173,12 +173,31 @@ def old_gate(folder):
     edit(gate, digest="0" * 16)
 
 
-def half_told(folder):
-    """Cores of other programs without those of other guests: the kernel tells all or nothing."""
-    around = dict.fromkeys(("cores", "server_cores", "client_cores", "stolen_cores", "why"))
-    around |= {"window_s": 1.0, "other_cores": 0.5, "gpus": []}
+def surrounded(folder, **said):
+    around = dict.fromkeys(("cores", "server_cores", "client_cores", "other_cores", "stolen_cores", "why"))
+    around |= {"window_s": 1.0, "gpus": []} | said
     passes = json.loads((folder / "benchmark.json").read_text())["passes"]
     edit(folder / "benchmark.json", passes=[one | {"surroundings": around} for one in passes])
+
+
+def half_told(folder):
+    """Cores of other programs without those of other guests: the kernel tells all or nothing."""
+    surrounded(folder, other_cores=0.5)
+
+
+def test_records_of_before_the_pace_give_the_table_they_gave(one):
+    root, study, folder = one
+    surrounded(folder)
+    before = made(root, study)["surroundings"]
+    assert before.columns.tolist()[3:] == [
+        "launch", "concurrency", "repeat", "cores", "server_cores", "client_cores", "other_cores",
+        "gpu_power_w", "gpu_energy_j_per_token", "gpu_clock_mhz", "gpu_temperature_c",
+        "power_limited", "heat_limited",
+    ]  # fmt: skip
+    surrounded(folder, loop_ms={"before": 2.0, "after": 3.0})
+    after = made(root, study)["surroundings"]
+    assert after["loop_ms"].eq(2.5).all()
+    assert after.drop(columns="loop_ms").equals(before)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +215,7 @@ def half_told(folder):
         (lambda f: edit(f / "benchmark.json", passes="none"), "benchmark.json", "breaks schema"),
         (lambda f: edit(f / "launch.json", gpus=[{"links": ["self", 5]}]), "launch.json", "gpus/0/links/1"),
         (half_told, "benchmark.json", "/surroundings/"),
+        (lambda f: surrounded(f, loop_ms={"before": 2.0}), "benchmark.json", "/surroundings/loop_ms"),
         (lambda f: (f / "gate.json").write_text("{"), "gate.json", "not readable as JSON"),
         (lambda f: (f / "requests.jsonl").unlink(), "benchmark.json", "requests.jsonl is gone"),
         (lambda f: (f / "requests.jsonl").write_text(""), "benchmark.json", "not the file that was measured"),

@@ -50,7 +50,11 @@ def collect(root: Path, out: Path) -> records.Record:
                 if "timer_cost" in derived
                 else ()
             ),
-            *(surroundings.warnings(frames["surroundings"]) if "surroundings" in frames else ()),
+            *(
+                surroundings.warnings(frames["surroundings"], frames["cells"])
+                if "surroundings" in frames
+                else ()
+            ),
             *variation.warnings(varied),
             *machines.differences(machines.launches(root, study)),
         ],

@@ -64,6 +64,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 COLUMNS["untimed"] = COLUMNS["cells"]
 # Made only where there is something to say.
 OPTIONAL = ("all_reduce", "untimed", "surroundings")
+# Columns that came later than their table: made only where there is a value, so that earlier records give the
+# bytes they gave.
+LATER = {"loop_ms"}
 # What is told of the cell without timers.
 OF_UNTIMED = {"cells": "untimed", "failures": "failures", "gate": "gate"}
 INTEGERS = {
@@ -156,7 +159,8 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def _frame(rows: list[Row], columns: list[str]) -> pd.DataFrame:
-    return _typed(pd.DataFrame(rows, columns=columns))
+    known = [c for c in columns if c not in LATER or any(row[c] is not None for row in rows)]
+    return _typed(pd.DataFrame(rows, columns=known))
 
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:

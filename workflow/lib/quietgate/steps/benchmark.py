@@ -8,7 +8,7 @@ from typing import Any
 
 from quietgate.errors import CellFailed
 from quietgate.files import sha256, write_atomic
-from quietgate.measure import passes, stages, surroundings, workload
+from quietgate.measure import pace, passes, stages, surroundings, workload
 from quietgate.serve import lease
 from quietgate.steps import server
 from quietgate.steps.gated import gated
@@ -48,6 +48,7 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
             for concurrency in sorted(settings["concurrency"]):
                 for repeat in range(1, settings["repeats"] + 1):
                     held.check()
+                    at_first_ms = pace.loop_ms()
                     flushed = passes.flush_cache(live.base_url)
                     before = stages.snapshot(live.base_url)
                     around = surroundings.reading(live.pids, live.gpus)
@@ -56,10 +57,11 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
                         concurrency=concurrency, repeat=repeat, check=held.check,
                         timeout_s=settings["request_timeout_s"], stall_s=settings["stall_timeout_s"],
                     )  # fmt: skip
-                    meanwhile = surroundings.between(
-                        around, surroundings.reading(live.pids, live.gpus), result.client_cpu_s
-                    )
+                    around_end = surroundings.reading(live.pids, live.gpus)
                     after = stages.snapshot(live.base_url)
+                    meanwhile = surroundings.between(
+                        around, around_end, result.client_cpu_s, (at_first_ms, pace.loop_ms())
+                    )
                     lines += [json.dumps(r, ensure_ascii=False) for r in result.requests]
                     windows.append(stages.window(before, after, result.wall_s, concurrency, repeat))
                     summaries.append(
