@@ -129,8 +129,8 @@ def _paces(frame: pd.DataFrame, cells: pd.DataFrame) -> Iterator[str]:
     launch = ["cell", "launch"]
     medians = frame.groupby(launch, sort=False)["loop_ms"].median().dropna().rename("loop_ms").reset_index()
     medians = medians.merge(cells[[*launch, "machine"]].drop_duplicates(launch), on=launch, how="left")
-    several = medians["machine"].nunique(dropna=False) > 1
-    for machine, some in medians.groupby("machine", dropna=False):
+    several = medians["machine"].nunique() > 1
+    for machine, some in medians.groupby("machine"):
         fastest = some["loop_ms"].min()
         slow = some[some["loop_ms"] > PACE_RATIO * fastest]
         if slow.empty:
