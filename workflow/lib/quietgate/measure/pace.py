@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from itertools import repeat
 
-# About 2 ms each on a server's core of 2023, under 25 ms together; the median leaves out single interrupts.
+# About 2 ms each on a server's core of 2023, 10 ms together; the median leaves out single interrupts.
 _STEPS = 75_000
-_ROUNDS = 9
+_ROUNDS = 5
 
 
 def _work() -> int:
