@@ -1,4 +1,4 @@
-"""Why a server died, in one class and one line, from its log and exit status."""
+"""Why a server died, in one class and one line, from its logs and exit status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from quietgate.inspect import failures
+from quietgate.inspect import death
 from quietgate.inspect.last_words import last_words
 
 _BY_SIGNAL = {
@@ -27,17 +27,19 @@ class Cause:
 
 
 def of_death(log: Path, returncode: int | None) -> Cause:
-    """The cause that the log tells, else what the exit status tells.
+    """The cause that the log tells, or those beside it, else what the exit status tells.
 
     Args:
         returncode: as Python reports it: negative for a signal; a shell's 128 + signal counts too.
     """
-    found = failures.classify(log, exited=True)
-    if found is not None and found.failure_class != "stopped_by_us":
+    dead = death.why(log)
+    if dead is not None:
+        found = dead.failure
         lines = [found.message]
         lines += [f"at {found.location}"] if found.location else []
         lines += [found.advice] if found.advice else []
-        where = f" ({log.name}, line {found.line})" if found.line else ""
+        lines += [f"the server's own log: {dead.own.message}"] if dead.own else []
+        where = f" ({dead.log.name}, line {found.line})" if found.line else ""
         return Cause(found.failure_class, found.message + where, lines)
     if returncode is None:
         return Cause("killed", "no reason in its log and no exit status", [])

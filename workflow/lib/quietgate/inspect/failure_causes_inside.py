@@ -128,7 +128,9 @@ INSIDE: Table = (
         "nccl_init",
         ROOT,
         [
-            (b"NCCL WARN", rb"NCCL WARN .*(?:Unrecognized element|no algorithm/protocol|[Dd]uplicate GPU)"),
+            # PyTorch repeats it without NCCL's prefix; from NCCL 2.31 "nor symKernelId" stands in between.
+            (b"o algorithm/protocol", rb"[Nn]o algorithm/protocol\b.* available"),
+            (b"NCCL WARN", rb"NCCL WARN .*(?:Unrecognized (?:element|prefix)|[Dd]uplicate GPU)"),
             (b"NCCL WARN", rb"NCCL WARN .*[Nn]ot compatible with"),
             (b"NCCL WARN", rb"NCCL WARN .*(?:[Ii]nvalid (?:usage|config|argument)|Cuda failure)"),
             (b"NCCL WARN", rb"NCCL WARN .*(?:[Nn]o socket interface|[Mm]ismatch|[Ff]ailed to)"),

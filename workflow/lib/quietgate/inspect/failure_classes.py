@@ -33,6 +33,11 @@ ADVICE: dict[str, str | None] = {
     "unknown": None,
 }
 CLASSES = tuple(ADVICE)
+# What a line says in so many words has its own cure.
+_CURES = {
+    "o algorithm/protocol": "NCCL_ALGO and NCCL_PROTO leave this collective nothing; let every one have Ring "
+    'and give all-reduce its own: NCCL_ALGO="ring,tree;allreduce:tree" (NCCL 2.24.3 or later)',
+}
 
 
 @dataclass(frozen=True)
@@ -58,5 +63,6 @@ LONGEST_MESSAGE = 600
 
 
 def told(failure_class: str, text: str, number: int | None, location: str | None = None) -> Failure:
-    """A failure of this class, with the advice of its class."""
-    return Failure(failure_class, text[:LONGEST_MESSAGE], number, location, ADVICE[failure_class])
+    """A failure of this class, with the advice of its class, or a better one for what the line says."""
+    cure = next((cure for said, cure in _CURES.items() if said in text), ADVICE[failure_class])
+    return Failure(failure_class, text[:LONGEST_MESSAGE], number, location, cure)

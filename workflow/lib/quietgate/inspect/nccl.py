@@ -53,7 +53,7 @@ _VIA = re.compile(
 _PLUGIN = re.compile(rb"\b(NET|TUNER|PROFILER|ENV|GIN|RMA)/Plugin\b ?:? ?(.*)")
 _NETWORK = re.compile(rb"Using network (\S.*)")
 _INVALID = re.compile(
-    rb"Invalid (?:NCCL|RCCL)_|Unrecognized element|no algorithm/protocol available"
+    rb"Invalid (?:NCCL|RCCL)_|Unrecognized (?:element|prefix)|[Nn]o algorithm/protocol\b.* available"
     rb"|NCCL_\w+ .*(?:ignored|invalid|unknown)"
 )
 _NO_PLUGIN = re.compile(r"(?i)could not find|no plugin|internal|failed|returned|cannot open")

@@ -233,7 +233,7 @@ def outcome_of(lease: dict[str, Any]) -> Exception:
 
 
 def explained(outcome: Exception, log: Path) -> Exception:
-    """The same outcome with the class, the reason and the lines that the server's log gives."""
+    """The same outcome with the class, the reason and the lines that the server's logs give."""
     if not isinstance(outcome, CellFailed):
         return outcome
     try:
@@ -243,13 +243,16 @@ def explained(outcome: Exception, log: Path) -> Exception:
     if not isinstance(outcome, ServerEnded):
         return CellFailed("killed", outcome.reason, lines)
     # Imported here, since they are needed by failures only.
-    from quietgate.inspect.failures import classify
+    from quietgate.inspect.death import why
     from quietgate.inspect.last_words import last_words
 
-    found = classify(log, exited=True)
-    if found is not None and found.failure_class != "stopped_by_us":  # not by us, as its lease says
-        reason = f"{found.message} ({outcome.reason})"
-        return CellFailed(found.failure_class, reason, [found.message, *lines])
+    dead = why(log)
+    if dead is not None:
+        found = dead.failure
+        where = "" if dead.log == log else f"{dead.log.name}, line {found.line}; "
+        reason = f"{found.message} ({where}{outcome.reason})"
+        told = [found.message, *([dead.own.message] if dead.own else []), *filter(None, [found.advice])]
+        return CellFailed(found.failure_class, reason, [*told, *lines])
     code = outcome.returncode
     if code is None or not 0 <= code <= 128:  # by a signal, or by a shell that says so
         return CellFailed("killed", outcome.reason, lines)
