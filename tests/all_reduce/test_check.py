@@ -183,6 +183,25 @@ class TestWithGloo:
         assert "rank 1, 4096 bytes, eager: 1 of 2048 sums wrong, the first at 7:" in caught.value.reason
         assert [line.split(",")[1] for line in caught.value.evidence] == [" 4096 bytes", " 16384 bytes"]
 
+    def test_what_was_gathered_wrongly(self, house):
+        with pytest.raises(CellFailed) as caught:
+            run(house, check_with(PYTHON, HERE / "spoilt.py"), env={"SPOILT": "misplaces"})
+        assert caught.value.failure_class == "wrong_sums"
+        assert (
+            "all-gather brought wrong numbers: rank 1, 4096 bytes, all-gather, eager:" in caught.value.reason
+        )
+        assert caught.value.reason.endswith("of 4096 numbers wrong, the first at 0: 5 instead of 0")
+        assert len(caught.value.evidence) == 1
+
+    def test_a_profile_that_cannot_gather_is_told_with_nccls_sentence(self, house):
+        env = {"SPOILT": "gathers", "NCCL_DEBUG_FILE": "{instance_dir}/nccl.%h.%p.log"}
+        with pytest.raises(CellFailed) as caught:
+            run(house, check_with(PYTHON, HERE / "spoilt.py"), env=env)
+        assert caught.value.failure_class == "nccl_init"
+        assert "no algorithm/protocol available for function AllGather" in caught.value.reason
+        assert "NCCL_ALGO was set to Tree. (nccl.n1." in caught.value.reason
+        assert any("ring,tree;allreduce:tree" in line for line in caught.value.evidence)
+
     def test_a_hang_is_told_with_its_place_and_everything_is_ended(self, house):
         check = check_with(PYTHON, HERE / "spoilt.py", timeout_s=15.0)
         with pytest.raises(CellFailed) as caught:

@@ -4,8 +4,9 @@
 
 For the server's own interpreter and environment: one process per rank on this machine, started as SGLang
 starts its ranks, with the NCCL variables that SGLang sets by itself (`as_sglang`). NCCL on GPUs, timed by
-CUDA events around replays of a CUDA graph, as decode runs; gloo on a CPU, timed by the clock. Needs nothing
-but PyTorch. The answer is one JSON object; whoever started this decides how long to wait for it.
+CUDA events around replays of a CUDA graph, as decode runs; gloo on a CPU, timed by the clock. At the end
+one all-gather, untimed: the ranks of a server need it for the logits, and it has fewer algorithms. Needs
+nothing but PyTorch. The answer is one JSON object; whoever started this decides how long to wait for it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from importlib import metadata
@@ -29,6 +31,7 @@ from typing import Any
 GRAPH_ROUNDS = 3  # replays whose sums are checked
 TIMED, WARM = 10, 3  # timed repetitions, and those before them
 REDUCES = 20  # all-reduces in one repetition, so that launching is not what is timed
+GATHERED = 4096  # bytes of each rank in the all-gather
 
 Say = Callable[[str], None]
 
@@ -96,7 +99,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--added", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.rank is not None:
-        rank_main(args)
+        try:
+            rank_main(args)
+        except BaseException:
+            traceback.print_exc()
+        # No tidy end: with all-reduces captured in a graph, destroying the group was seen to hang.
+        sys.stdout.flush()
+        os._exit(1)
     status = start(args)
     while args.stay and status == 0:
         signal.pause()
@@ -154,6 +163,8 @@ def rank_main(args: argparse.Namespace) -> None:
     for size in map(int, args.bytes.split(",")):
         wrong, times = measure(torch, dist, Numbers(torch, rank, ranks, size // 2, device), say)
         results.append({"bytes": size, "wrong": wrong, "us": times})
+    # Last, so that it changes nothing of what was timed.
+    gathered = gather(torch, dist, Numbers(torch, rank, ranks, GATHERED // 2, device), say)
     mine = {
         "rank": rank,
         "pid": os.getpid(),
@@ -162,6 +173,7 @@ def rank_main(args: argparse.Namespace) -> None:
             n: v for n, v in sorted(os.environ.items()) if n.startswith(("NCCL_", "TORCH_NCCL_"))
         },
         "results": results,
+        "gathered": gathered,
     }
     store.set(f"answer/{rank}", json.dumps(mine))
     say("done")
@@ -173,8 +185,7 @@ def rank_main(args: argparse.Namespace) -> None:
     with contextlib.suppress(RuntimeError):
         store.get("written")
     sys.stdout.flush()
-    # No tidy end: with all-reduces captured in a graph, destroying the group was seen to hang.
-    os._exit(0)
+    os._exit(0)  # as untidily as in `main`
 
 
 class Numbers:
@@ -201,13 +212,20 @@ class Numbers:
 
     def wrong(self, found: Any, turn: int, how: str) -> str | None:
         """What is wrong with a sum, in words, or None."""
-        wanted = sum(self.of(rank, turn) for rank in range(self.ranks))
+        return self._differs(found, sum(self.of(rank, turn) for rank in range(self.ranks)), f"{how}:", "sums")
+
+    def astray(self, found: Any, turn: int, how: str) -> str | None:
+        """What is wrong with what was gathered of all ranks, in words, or None."""
+        wanted = self.torch.cat([self.of(rank, turn) for rank in range(self.ranks)])
+        return self._differs(found, wanted, f"all-gather, {how}:", "numbers")
+
+    def _differs(self, found: Any, wanted: Any, how: str, what: str) -> str | None:
         places = (found.float() != wanted).nonzero().flatten()
         if not len(places):
             return None
         at = int(places[0])
         return (
-            f"rank {self.rank}, {2 * self.count} bytes, {how}: {len(places)} of {self.count} sums wrong, "
+            f"rank {self.rank}, {2 * self.count} bytes, {how} {len(places)} of {len(wanted)} {what} wrong, "
             f"the first at {at}: {found[at].item():g} instead of {wanted[at].item():g}"
         )
 
@@ -233,6 +251,24 @@ def on_cpu(torch: Any, dist: Any, numbers: Numbers, say: Say) -> tuple[list[str]
         if turn >= WARM:
             times.append((time.perf_counter() - began) * 1e6 / REDUCES)
     return [first] if first else [], times
+
+
+def gather(torch: Any, dist: Any, numbers: Numbers, say: Say) -> list[str]:
+    """What is wrong with an all-gather, on a GPU also in a CUDA graph, where SGLang gathers logits."""
+    found = torch.zeros(numbers.ranks * numbers.count, dtype=torch.bfloat16, device=numbers.device)
+    given = numbers.message(0)
+    say(f"{2 * numbers.count} bytes: all-gather")
+    dist.all_gather_into_tensor(found, given)
+    wrong = [numbers.astray(found, 0, "eager")]
+    if numbers.device.type == "cuda":
+        say(f"{2 * numbers.count} bytes: all-gather in a CUDA graph")
+        graph = captured(torch, lambda: dist.all_gather_into_tensor(found, given))
+        KEPT.append((graph, given, found))
+        given.copy_(numbers.message(1))
+        graph.replay()
+        torch.cuda.synchronize()
+        wrong.append(numbers.astray(found, 1, "CUDA graph"))
+    return [w for w in wrong if w]
 
 
 KEPT: list[Any] = []  # graphs and their buffers: taking one apart is not part of the check
@@ -309,6 +345,7 @@ def answer(args: argparse.Namespace, torch: Any, backend: str, found: list[dict[
         "set_as_sglang": json.loads(args.added),
         "ranks": [{k: one[k] for k in ("rank", "pid", "device", "environment")} for one in found],
         "sizes": sizes,
+        "gathered": [line for one in found for line in one["gathered"]],
     }
 
 

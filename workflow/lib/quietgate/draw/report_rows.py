@@ -10,6 +10,7 @@ from quietgate.analyse.launches import VERDICTS
 from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.frames import Row, each
 from quietgate.draw.values import failure_of, over_grid
+from quietgate.study.plan import quoted
 
 _COLUMNS = ("decode_tokens_per_s", "request_tokens_per_s", "tokens_per_cycle", "cycle_ms")
 
@@ -164,8 +165,11 @@ def _launches(places: Sequence[str]) -> str:
     return "1 launch" if len(places) == 1 else f"{len(places)} launches"
 
 
-def server(study: Mapping[str, Any], launched: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Command and environment of the server processes, as launched: of the reference cell, else of any."""
+def server(study: Mapping[str, Any], launched: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each server process as launched, as shell text: of the reference cell, else of any."""
     mine = [record for record in launched if record["cell"] == study["reference"]]
     record = next(iter([*mine, *launched]), {})
-    return list((record.get("server") or {}).get("processes", []))
+    return [
+        " ".join([*(f"{k}={quoted(v)}" for k, v in p["env"].items()), *map(quoted, p["argv"])])
+        for p in (record.get("server") or {}).get("processes", [])
+    ]

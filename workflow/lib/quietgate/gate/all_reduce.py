@@ -1,10 +1,10 @@
-"""The all-reduce check: do a cell's ranks add up right, by themselves, before any server of the cell?
+"""The all-reduce check: do a cell's ranks add up and gather right, by themselves, before any server of it?
 
 The check runs under the lease exactly as the server would: the same supervisor and GPU slot, a session of
 its own, the same environment function fed the same variables, and the same certain end of everything it
 started. Only the command differs: `workflow/all_reduce/check.py` in the server's own Python. So a profile
-that hangs or adds up wrongly is known in seconds, with the message size and the stage at which it happened,
-instead of after a server's whole time to get ready.
+that hangs, adds up wrongly or cannot gather (what SGLang's ranks do with the logits) is known in seconds,
+with the message size and the stage at which it happened, instead of after a server's whole time to get ready.
 """
 
 from __future__ import annotations
@@ -164,8 +164,9 @@ def spec_of(server: LaunchSpec, check: Check, name: str, lives: Path) -> LaunchS
 def run(spec: LaunchSpec, check: Check, say: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
     """Run the check to its end; its instance and what it found.
 
-    Raises CellFailed when it hangs (class `hang`), dies (the class its log tells) or adds up wrongly
-    (class `wrong_sums`). Nothing of it is alive afterwards.
+    Raises CellFailed when it hangs (class `hang`), dies (the class its logs tell; `nccl_init` where the
+    profile leaves a collective no algorithm) or adds up or gathers wrongly (class `wrong_sums`). Nothing of
+    it is alive afterwards.
     """
     live = lease.start(spec, say)
     with lease.hold(live, "all-reduce check") as held:
@@ -177,8 +178,12 @@ def run(spec: LaunchSpec, check: Check, say: Callable[[str], None]) -> tuple[str
     lease.release(spec.live_dir, spec.instances_dir, "the all-reduce check is done")
     answer |= {"nccl_log": _nccl_log(live.instance_dir)}
     wrong = [line for size in answer["sizes"] for line in size["wrong"]]
+    # Of a check that passed, records keep times alone.
+    astray = answer.pop("gathered", [])
     if wrong:
-        raise CellFailed("wrong_sums", f"all-reduce added up wrongly: {wrong[0]}", wrong)
+        raise CellFailed("wrong_sums", f"all-reduce added up wrongly: {wrong[0]}", [*wrong, *astray])
+    if astray:
+        raise CellFailed("wrong_sums", f"all-gather brought wrong numbers: {astray[0]}", astray)
     return live.instance, answer
 
 
