@@ -236,3 +236,13 @@ def change_nccl(root, launch, why, evidence):
         stage["why"] = why
         stage["evidence"] |= evidence
         write_json(path, gate)
+
+
+def test_the_command_of_a_server_is_shell_text():
+    process = {"env": {"NCCL_ALGO": "ring,tree;allreduce:tree"}, "argv": ["python3", "-x", '{"a": 1}']}
+    launched = [
+        {"cell": "other", "server": {"processes": []}},
+        {"cell": "c", "server": {"processes": [process]}},
+    ]
+    (text,) = report_rows.server({"reference": "c"}, launched)
+    assert text == """NCCL_ALGO='ring,tree;allreduce:tree' python3 -x '{"a": 1}'"""

@@ -47,7 +47,8 @@ def lines(environ: dict[str, str], rank: int, ranks: int, pid: int) -> list[str]
     named = {"NCCL_P2P_LEVEL": lambda v: LEVELS[min(int(v), 5)] if v.isdigit() else v}
     out += [f"{n} set by environment to {named.get(n, str)(environ[n])}" for n in TEXT if n in environ]
     chosen_proto = environ.get("NCCL_PROTO", "").upper() or "LL"
-    chosen_algo = environ.get("NCCL_ALGO", "").upper() or "RING"
+    chosen_algo = (listed(environ, "NCCL_ALGO", "AllReduce") or ["RING"])[0]
+    gathers = (listed(environ, "NCCL_ALGO", "AllGather") or ["RING"])[0]
     if rank == 0 and ("NCCL_PROTO" in environ or "NCCL_ALGO" in environ):
         out.append("Enabled NCCL Func/Proto/Algo Matrix:\n" + matrix(environ))
     next_rank = (rank + 1) % ranks
@@ -70,22 +71,33 @@ def lines(environ: dict[str, str], rank: int, ranks: int, pid: int) -> list[str]
             )
         ]
         out.append(
-            f"AllGather: 14336 Bytes -> Algo {chosen_algo} proto {chosen_proto} channel{{Lo..Hi}}={{0..0}}"
+            f"AllGather: 14336 Bytes -> Algo {gathers} proto {chosen_proto} channel{{Lo..Hi}}={{0..0}}"
         )
     return [here + line for line in out]
+
+
+def listed(environ: dict[str, str], variable: str, function: str) -> list[str]:
+    """The algorithms or protocols that a list `a,b;function:c` names for a collective, in capitals."""
+    found: list[str] = []
+    for part in environ.get(variable, "").upper().split(";"):
+        where, colon, names = part.rpartition(":")
+        if not colon or where == function.upper():
+            found = [name for name in names.split(",") if name]
+    return found
 
 
 def matrix(environ: dict[str, str]) -> str:
     """The table of what NCCL_PROTO and NCCL_ALGO leave enabled, without NCCL's prefix as in its log."""
 
-    def marks(names: tuple[str, ...], variable: str) -> str:
-        wanted = environ.get(variable, "").upper()
-        return "".join(f"{int(not wanted or name.upper() == wanted):10d}" for name in names)
+    def marks(names: tuple[str, ...], variable: str, function: str) -> str:
+        wanted = listed(environ, variable, function)
+        return "".join(f"{int(not wanted or name.upper() in wanted):10d}" for name in names)
 
     protocols, algorithms = (f"{name:>10}" for name in PROTOCOLS), (f"{name:>15}" for name in ALGORITHMS)
     rows = [f"     Function |{''.join(protocols)}   |{''.join(algorithms)}"]
     for function in ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"):
-        rows.append(f"{function:>13} |{marks(PROTOCOLS, 'NCCL_PROTO')}   |{marks(ALGORITHMS, 'NCCL_ALGO')}")
+        proto, algo = marks(PROTOCOLS, "NCCL_PROTO", function), marks(ALGORITHMS, "NCCL_ALGO", function)
+        rows.append(f"{function:>13} |{proto}   |{algo}")
     return "\n".join(rows)
 
 

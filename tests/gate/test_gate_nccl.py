@@ -105,6 +105,8 @@ def test_a_transport_that_is_switched_off_and_used_all_the_same(
         ("NCCL_BUFFSIZE", "16777216", "4194304", False),
         ("NCCL_PROTO", "LL", "ll", False),
         ("NCCL_ALGO", "Ring", "Ring", True),
+        ("NCCL_ALGO", "ring,tree;allreduce:tree", "ring,tree;allreduce:tree", True),
+        ("NCCL_ALGO", "ring,tree;allreduce:tree", "ring,tree", False),
         # A level given as a number is logged by its name.
         ("NCCL_P2P_LEVEL", "4", "SYS", True),
         ("NCCL_P2P_LEVEL", "1", "PIX", True),
@@ -294,6 +296,22 @@ def test_two_ranks_confirm_their_profile(gated: Callable[..., Any]) -> None:
     graphs = next(s for s in stages if s["name"] == "cuda_graphs")["evidence"]
     assert (graphs["draft_graph"], graphs["without_graph"]) == ("captured", 0)
     assert "target verify" in graphs["captured"]
+
+
+@pytest.mark.process
+def test_an_algorithm_for_all_reduce_alone_is_confirmed(gated: Callable[..., Any]) -> None:
+    tree = {"NCCL_ALGO": "ring,tree;allreduce:tree", "NCCL_CUMEM_ENABLE": "1"}
+    flags = "--tp-size 2 --fake-nccl --disable-custom-all-reduce"
+    live, plan = gated(0, flags=flags, env=tree, ranks=2, profile="tree", profile_set=tree)
+    stages, _ = gate.run(live, plan)
+    assert [s["name"] for s in stages if s["verdict"] == "failed"] == []
+    assert {r["variables"]["NCCL_ALGO"] for r in stages[4]["evidence"]["ranks"]} == {tree["NCCL_ALGO"]}
+    found = nccl_stage(stages)["evidence"]
+    assert {v["name"]: v["verdict"] for v in found["variables"]} == dict.fromkeys(tree, "confirmed")
+    assert found["enabled"]["AllReduce"]["algorithms"] == ["Tree"]
+    assert found["enabled"]["AllGather"]["algorithms"] == ["Tree", "Ring"]
+    chosen = {(c["collective"], c["algorithm"]) for c in found["choices"]}
+    assert chosen == {("AllReduce", "TREE"), ("AllGather", "RING")}
 
 
 @pytest.mark.process

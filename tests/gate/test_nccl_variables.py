@@ -15,6 +15,7 @@ from quietgate.study import nccl_variables as nccl
         ("NCCL_PROTO", "^LL128"),
         ("NCCL_ALGO", "Ring"),
         ("NCCL_ALGO", "ring;allreduce:tree;broadcast:ring"),
+        ("NCCL_ALGO", "ring,tree;allreduce:tree"),
         ("NCCL_P2P_LEVEL", "SYS"),
         ("NCCL_P2P_LEVEL", "4"),
         ("NCCL_BUFFSIZE", "16777216"),

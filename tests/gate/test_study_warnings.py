@@ -28,6 +28,15 @@ def test_a_plain_launch_has_only_the_remarks_on_cumem() -> None:
         ("", {"NCCL_PROTO": "LL", "NCCL_BUFFSIZE": "16777216"}, "16 MiB per channel"),
         ("", {"NCCL_PROTO": "LL", "NCCL_ALGO": "NVLS"}, "stops at the first collective"),
         ("", {"NCCL_PROTO": "LL"}, "time to first token"),
+        ("", {"NCCL_ALGO": "Tree"}, 'NCCL_ALGO: "ring,tree;allreduce:tree"'),
+        ("", {"NCCL_ALGO": "NVLSTree,tree"}, 'NCCL_ALGO: "ring,nvlstree,tree;allreduce:nvlstree,tree"'),
+        ("", {"NCCL_ALGO": "^Ring,NVLS,CollNetDirect,PAT"}, "leaves AllGather nothing"),
+        ("", {"NCCL_ALGO": "Ring;allgather:tree"}, 'NCCL_ALGO: "ring,tree;allreduce:tree"'),
+        (
+            "",
+            {"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "Simple"},
+            'first: NCCL_ALGO: "ring,tree;allreduce',
+        ),
         ("", {"NCCL_NTHREADS": "512"}, "NCCL's default"),
         ("", {"NCCL_P2P_LEVEL": "SYS"}, "changes nothing where NVLink"),
         ("", {"NCCL_MAX_NCHANNELS": "16"}, "only lower"),
@@ -61,6 +70,25 @@ def test_what_makes_it_right_silences_it() -> None:
     assert not any("EAGLE3" in n for n in told(env={"EAGLE3_PROFILE": "0"}))
     off = "--model-path kimi-k2 --enforce-disable-flashinfer-allreduce-fusion"
     assert not any("FlashInfer" in n for n in told(off))
+
+
+@pytest.mark.parametrize(
+    ("flags", "env"),
+    [
+        ("", {"NCCL_ALGO": "ring,tree;allreduce:tree"}),
+        ("", {"NCCL_ALGO": "ring,tree;allreduce:tree", "NCCL_PROTO": "Simple"}),
+        ("", {"NCCL_ALGO": "Ring"}),
+        ("", {"NCCL_ALGO": "NVLS,Tree"}),
+        ("", {"NCCL_ALGO": "^Tree"}),
+        ("", {"NCCL_ALGO": ""}),
+        ("", {"NCCL_ALGO": "allreduce:tree"}),
+        ("", {"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "allreduce:Simple"}),
+        ("--tp-size 1", {"NCCL_ALGO": "Tree"}),
+        ("--enable-deterministic-inference", {"NCCL_ALGO": "Tree"}),
+    ],
+)
+def test_an_algorithm_is_left_for_the_gathering_of_logits(flags: str, env: dict[str, str]) -> None:
+    assert not any("AllGather" in note for note in told(flags, env))
 
 
 def test_sglangs_own_defaults_and_the_custom_kernel() -> None:

@@ -69,6 +69,12 @@ def test_the_whole_of_a_launch(tmp_path):
 SERVE = "python -m sglang.launch_server --model-path m"
 
 
+def test_an_algorithm_for_all_reduce_alone(tmp_path):
+    config, notes = load(tmp_path, f"export NCCL_ALGO='ring,tree;allreduce:tree'\n{SERVE} --tp 2\n")
+    assert config["nccl_profiles"]["imported"]["set"] == {"NCCL_ALGO": "ring,tree;allreduce:tree"}
+    assert notes == []
+
+
 @pytest.mark.parametrize(
     ("flags", "args"),
     [

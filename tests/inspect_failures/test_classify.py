@@ -70,6 +70,8 @@ ROOTS = [
         "nccl_init",
         "host0:1:1 [0] enqueue.cc:2055 NCCL WARN [Error :] no algorithm/protocol available for function AllReduce",
     ),
+    ("nccl_init", 'host0:1:1 [0] misc/x.cc:12 NCCL WARN Unrecognized prefix token "allreduces" when parsing'),
+    ("nccl_init", "Error : no algorithm/protocol available for function AllGather with datatype ncclInt8."),
     (
         "nccl_timeout",
         "[rank3]:[E1129 12:00:00.1 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.",

@@ -55,7 +55,7 @@ def test_variables_integers_lose_their_dot_and_texts_keep_theirs(tmp_path):
                 "NCCL_CUMEM_ENABLE set by environment to 0.",
                 "NCCL_MIN_NCHANNELS set by environment to -2.",
                 "NCCL_PROTO set by environment to LL",
-                "NCCL_ALGO set by environment to ring;allreduce:tree",
+                "NCCL_ALGO set by environment to ring,tree;allreduce:tree",
                 "NCCL_TOPO_DUMP_FILE set by environment to topo.v1.xml",
                 "NET/IB : NCCL_IB_HCA set to mlx5_0",
             )
@@ -66,7 +66,7 @@ def test_variables_integers_lose_their_dot_and_texts_keep_theirs(tmp_path):
         "NCCL_CUMEM_ENABLE": "0",
         "NCCL_MIN_NCHANNELS": "-2",
         "NCCL_PROTO": "LL",
-        "NCCL_ALGO": "ring;allreduce:tree",
+        "NCCL_ALGO": "ring,tree;allreduce:tree",
         "NCCL_TOPO_DUMP_FILE": "topo.v1.xml",
         "NCCL_IB_HCA": "mlx5_0",
     }

@@ -8,7 +8,7 @@ import pytest
 from quietgate.gate.plan import plan_for
 from quietgate.study import Cell, Study
 from quietgate.study.command import tokens
-from quietgate.study.plan import command_lines, study_warnings
+from quietgate.study.plan import command_lines, lines, study_warnings
 
 KIMI = Path(__file__).parents[2] / "config" / "kimi-k2.5-eagle3.yaml"
 
@@ -77,6 +77,16 @@ def test_plan_prints_the_published_command_and_the_second_layer_apart(kimi):
     for expected in ("SPT_NOENV=1", "NCCL_DEBUG=INFO", "127.0.0.1", "--enable-metrics"):
         assert expected in added
         assert expected not in " ".join(own)
+
+
+def test_plan_prints_a_value_with_a_semicolon_as_shell_text(base, tmp_path):
+    base["nccl_profiles"]["ll-ring"]["set"] = {"NCCL_ALGO": "ring,tree;allreduce:tree"}
+    study = Study.from_config(base)
+    cell = study.cell("steps-0_nccl-ll-ring")
+    printed = "NCCL_ALGO='ring,tree;allreduce:tree'"
+    assert printed in [line.strip() for line in command_lines(study, cell)]
+    assert any(line.strip().endswith(printed) for line in lines(study, tmp_path))
+    assert study.resolved(cell)["processes"][0]["env"]["NCCL_ALGO"] == "ring,tree;allreduce:tree"
 
 
 def test_kimi_grid_is_eleven_steps_by_two_profiles(kimi):

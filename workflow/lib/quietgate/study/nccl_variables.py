@@ -110,6 +110,8 @@ FUNCTIONS = (
     "AllReduce",
     "SendRecv",
 )
+# What an AllGather can be done by; a tree only reduces (`src/device/generate.py`, 2.19 to 2.30).
+GATHERING = frozenset({"Ring", "CollNetDirect", "NVLS", "PAT"})
 PATH_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 _LEVEL_VARIABLES = ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL", "NCCL_NET_MERGE_LEVEL")
 # A path level may be a number, of an old numbering; NCCL logs the level's name.
@@ -262,3 +264,9 @@ def allowed_choices(name: str, value: str, function: str = "AllReduce") -> froze
         keep = choices.startswith("^")
         allowed = frozenset(c for c in everything if (c.lower() in named) != keep)
     return allowed
+
+
+def speaks_of(value: str, function: str) -> bool:
+    """Whether a list of NCCL_ALGO or NCCL_PROTO says anything about a collective, by name or about all."""
+    where = (part.rpartition(":") for part in value.split(";"))
+    return any(not colon or name.lower() == function.lower() for name, colon, _ in where)

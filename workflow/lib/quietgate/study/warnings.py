@@ -13,10 +13,12 @@ from typing import Any
 from quietgate.study.flags import Flags, parse
 from quietgate.study.nccl_variables import (
     FOREIGN,
+    GATHERING,
     allowed_choices,
     is_nccl,
     missing_file,
     read_integer,
+    speaks_of,
 )
 
 # Models (a part of their name) for which SGLang fuses all-reduces with FlashInfer by itself on SM90
@@ -136,6 +138,27 @@ def _protocol(launch: _Launch) -> Iterator[str]:
         yield (
             f"{launch.where}NCCL_PROTO={proto} also serves the large all-reduces of prefill, where LL "
             "moves at most half the bytes per second of Simple: look at the time to first token too"
+        )
+
+
+def _gather(launch: _Launch) -> Iterator[str]:
+    algo, proto = (launch.env.get(name, "") for name in ("NCCL_ALGO", "NCCL_PROTO"))
+    flags = launch.flags
+    # SGLang gathers within a tensor-parallel group; where it is deterministic it sets the variable itself.
+    alone = launch.device == "cpu" or flags.integer("tp_size", 1) == 1
+    if not algo or alone or flags.given("enable_deterministic_inference"):
+        return
+    if not allowed_choices("NCCL_ALGO", algo, "AllGather") & GATHERING:
+        mine = "tree" if set(algo) & set(";:^") else algo.lower()
+        yield (
+            f"{launch.where}NCCL_ALGO={algo} leaves AllGather nothing (it has {', '.join(sorted(GATHERING))}): "
+            "SGLang's ranks need one for the logits, where NCCL 2.28 stops (2.21 took Ring without a word); "
+            f'give all-reduce its own, NCCL_ALGO: "ring,{mine};allreduce:{mine}" (NCCL 2.24.3 or later)'
+        )
+    elif proto and speaks_of(proto, "AllGather") and not speaks_of(algo, "AllGather"):
+        yield (
+            f"{launch.where}NCCL_ALGO={algo} does not name AllGather: with NCCL_PROTO set as well, NCCL 2.31 "
+            f'then has no algorithm for it; put one for all collectives first: NCCL_ALGO: "ring,tree;{algo}"'
         )
 
 
@@ -287,6 +310,7 @@ def _speculation(launch: _Launch) -> Iterator[str]:
 _RULES: tuple[Callable[[_Launch], Iterator[str]], ...] = (
     _dangerous_sglang,
     _protocol,
+    _gather,
     _unknown_variables,
     _no_nccl,
     _defaults_inside_sglang,
