@@ -151,7 +151,7 @@ def _gather(launch: _Launch) -> Iterator[str]:
     if not allowed_choices("NCCL_ALGO", algo, "AllGather") & GATHERING:
         mine = "tree" if set(algo) & set(";:^") else algo.lower()
         yield (
-            f"{launch.where}NCCL_ALGO={algo} leaves AllGather nothing (it has {', '.join(sorted(GATHERING))}): "
+            f"{launch.where}NCCL_ALGO={algo} leaves AllGather nothing of {', '.join(sorted(GATHERING))}: "
             "SGLang's ranks need one for the logits, where NCCL 2.28 stops (2.21 took Ring without a word); "
             f'give all-reduce its own, NCCL_ALGO: "ring,{mine};allreduce:{mine}" (NCCL 2.24.3 or later)'
         )
