@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     share = commands.add_parser("share", help="the archive of a results folder, as rule `share` makes it")
     share.add_argument("results", type=Path)
     where = share.add_mutually_exclusive_group()
-    where.add_argument("--into", type=Path, default=Path("results"), help="folder for the zip")
+    where.add_argument("--into", type=Path, default=Path("results"), help="folder for the archive")
     where.add_argument("--as-folder", type=Path, help="a new folder with the archive's contents instead")
     share.add_argument("--small", action="store_true", help="leave out traces and logs")
     share.add_argument(

@@ -1,47 +1,27 @@
-"""Results that somebody sent: a folder or a zip, opened so that nothing in it can do harm.
+"""Results that somebody sent: a folder or an archive, opened so that nothing in it can do harm.
 
-A zip is unpacked into a scratch folder of ours after every name, type and size was looked at; a folder
-is read where it lies. Whatever is odd is refused with one line.
+An archive, a zip or a .tar.xz, is unpacked into a scratch folder of ours after every name, type and size was
+looked at; a folder is read where it lies. Whatever is odd is refused with one line.
 """
 
 from __future__ import annotations
 
 import contextlib
-import lzma
 import os
 import re
 import stat
-import struct
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from quietgate.errors import BadInput
+from quietgate.share import tars, zips
+from quietgate.share.contents import MAX_DEPTH, MAX_FILE_BYTES, MAX_FILES, Entries, Entry, admitted, refused
 
-# What a study of some hundred cells stays far below.
-MAX_FILES = 100_000
-MAX_FILE_BYTES = 2 * 2**30
-MAX_TOTAL_BYTES = 16 * 2**30
-# Logs of one repeated line shrink to a hundredth; what shrinks further was made to.
-MAX_RATIO = 250
-# Below this size a high ratio does no harm.
-SMALL_BYTES = 4 * 2**20
-MAX_DEPTH = 12
-MAX_NAME = 200
-
-# Names without an extension that belong to an archive.
-PLAIN_NAMES = {"SHA256SUMS", "Snakefile", "LICENSE"}
-EXTENSIONS = {
-    ".json", ".jsonl", ".gz", ".csv", ".txt", ".log", ".pdf", ".svg", ".png",
-    ".html", ".md", ".yaml", ".patch",
-}  # fmt: skip
 # A run's private state, which is neither shared nor checked.
 PRIVATE = {".live", ".set-aside", ".snakemake"}
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@=-]*")
-_CHUNK = 2**20
+_READ = "a results folder, or a .zip or .tar.xz of one"
 
 
 @contextlib.contextmanager
@@ -60,21 +40,20 @@ def opened(path: Path, scratch: Path | None = None) -> Iterator[Path]:
         if scratch is None:
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="quietgate-"))
             scratch = Path(made)
-        with _zip(path) as archive:
-            top = _look_at(path, archive.infolist())
-            _unpack(path, archive, scratch)
+        listed = _listed(path)
+        top = _top(path, (entry.name for entry in listed))
+        _unpack(path, listed, scratch)
         with said_of(path, scratch):
             yield scratch / top
 
 
 def look(path: Path) -> None:
-    """BadInput where `opened` would refuse the results at `path` before it unpacks anything."""
+    """BadInput where `opened` would refuse the results at `path` before it writes anything.
+
+    A zip lists what it holds. A .tar.xz does not: it is unpacked once from end to end, and nothing is kept.
+    """
     path = Path(path)
-    if _is_folder(path):
-        _top(path, files(path))
-        return
-    with _zip(path) as archive:
-        _look_at(path, archive.infolist())
+    _top(path, files(path) if _is_folder(path) else (entry.name for entry in _listed(path)))
 
 
 def _is_folder(path: Path) -> bool:
@@ -82,9 +61,9 @@ def _is_folder(path: Path) -> bool:
         mode = path.stat().st_mode
     except (OSError, ValueError) as e:
         reason = e.strerror if isinstance(e, OSError) else e
-        raise BadInput(f"{shown(path)}: {reason or e}; name a results folder or a zip of one") from None
+        raise BadInput(f"{shown(path)}: {reason or e}; name {_READ}") from None
     if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-        raise BadInput(f"{shown(path)}: neither a folder nor a zip file")
+        raise BadInput(f"{shown(path)}: neither a folder nor a file; name {_READ}")
     return stat.S_ISDIR(mode)
 
 
@@ -149,93 +128,49 @@ def _top(path: Path, names: Iterable[str]) -> str:
     raise BadInput(f"{shown(path)}: {what} in it; name the folder or the archive of one study")
 
 
+def _listed(path: Path) -> list[Entry]:
+    """Every entry of the archive at `path`, as it was admitted."""
+    with _entries(path) as found:
+        return admitted(entry for entry, _ in found)
+
+
 @contextlib.contextmanager
-def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
+def _entries(path: Path) -> Iterator[Entries]:
+    """The entries of the archive at `path`, its form told by its first bytes; errors are said of `path`."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except (
-        zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
-        EOFError, NotImplementedError, RuntimeError, ValueError,
-    ) as e:  # fmt: skip
-        raise BadInput(f"{shown(path)}: not a whole zip file ({shown(e)}); fetch it again") from None
+        with path.open("rb") as file:
+            start = file.read(len(tars.MAGIC))
+        if not start.startswith((tars.MAGIC, zips.MAGIC)):
+            raise BadInput(f"neither a zip nor a .tar.xz; name {_READ}")
+        form = tars if start == tars.MAGIC else zips
+        with contextlib.closing(form.entries(path)) as found:
+            yield found
+    except BadInput as e:
+        raise BadInput(f"{shown(path)}: {shown(e)}") from None
     except OSError as e:
         raise BadInput(f"{shown(path)}: {e.strerror or e}") from None
 
 
-def _unpack(path: Path, archive: zipfile.ZipFile, target: Path) -> None:
-    left = MAX_TOTAL_BYTES
-    for entry in archive.infolist():
-        if not entry.is_dir():
-            left -= _unpack_one(path, archive, entry, target)
-            if left < 0:
-                raise _too_big(path)
+def _unpack(path: Path, listed: list[Entry], target: Path) -> None:
+    """Write the files of the archive at `path` into `target`: what was listed before, and nothing else."""
+    with _entries(path) as found:
+        expected = iter(listed)
+        for entry, data in found:
+            if entry != next(expected, None):
+                raise BadInput("changed while it was read; refused")
+            if not entry.is_folder:
+                _write(entry, data, target / entry.name)
+        if next(expected, None):
+            raise BadInput("changed while it was read; refused")
 
 
-def _too_big(path: Path) -> BadInput:
-    return BadInput(f"{shown(path)}: unpacks to more than {MAX_TOTAL_BYTES >> 30} GiB; refused")
-
-
-def _look_at(path: Path, entries: list[zipfile.ZipInfo]) -> str:
-    """Refuse an archive by its list of contents, before a byte is unpacked; else where its study.json is."""
-    if len(entries) > MAX_FILES:
-        raise BadInput(f"{shown(path)}: more than {MAX_FILES} files; refused")
-    if sum(e.file_size for e in entries) > MAX_TOTAL_BYTES:
-        raise _too_big(path)
-    seen: set[str] = set()
-    for entry in entries:
-        why = _odd(entry)
-        name = PurePosixPath(entry.filename).as_posix().casefold()
-        if why is None and name in seen:
-            why = "there twice"
-        if why:
-            raise BadInput(f"{shown(path)}: {shown(entry.orig_filename)[:120]!r}: {why}; refused")
-        seen.add(name)
-    parents = {p.as_posix().casefold() for e in entries for p in PurePosixPath(e.filename).parents}
-    for entry in entries:
-        if not entry.is_dir() and entry.filename.casefold() in parents:
-            raise BadInput(f"{shown(path)}: {entry.filename!r}: a file and a folder; refused")
-    return _top(path, (entry.filename for entry in entries))
-
-
-def _odd(entry: zipfile.ZipInfo) -> str | None:
-    """Why an entry of a zip does not belong into results, or None."""
-    # What the archive says, not what zipfile made of it: it cuts names at NUL and turns backslashes.
-    name = entry.orig_filename
-    parts = name.removesuffix("/").split("/")
-    if name.startswith("/") or "\\" in name or re.match(r"[A-Za-z]:", name):
-        return "an absolute path or one of another system"
-    if any(part in ("", ".", "..") for part in parts):
-        return "a path that leads elsewhere"
-    if len(parts) > MAX_DEPTH or any(len(p) > MAX_NAME or not _NAME.fullmatch(p) for p in parts):
-        return "an odd name"
-    mode = entry.external_attr >> 16
-    if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return "a link or a device"
-    if entry.flag_bits & 0x1:
-        return "encrypted"
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
-        return "compressed in a way that results are not"
-    if entry.is_dir():
-        return None
-    if PurePosixPath(name).suffix not in EXTENSIONS and parts[-1] not in PLAIN_NAMES:
-        return "a type of file that results do not hold"
-    if entry.file_size > MAX_FILE_BYTES:
-        return f"larger than {MAX_FILE_BYTES >> 30} GiB"
-    if entry.file_size > SMALL_BYTES and entry.file_size > MAX_RATIO * max(entry.compress_size, 1):
-        return f"grows more than {MAX_RATIO}-fold when unpacked"
-    return None
-
-
-def _unpack_one(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> int:
-    place = target / entry.filename
+def _write(entry: Entry, data: Iterator[bytes], place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     size = 0
-    with archive.open(entry) as source, place.open("xb") as out:
-        while chunk := source.read(_CHUNK):
+    with place.open("xb") as out:
+        for chunk in data:
             size += len(chunk)
             # A header may lie about the size.
-            if size > entry.file_size:
-                raise BadInput(f"{shown(path)}: {entry.filename!r}: larger than it says; refused")
+            if size > entry.size:
+                raise refused(entry, "larger than it says")
             out.write(chunk)
-    return size

@@ -1,4 +1,4 @@
-"""`<study>-<date>.zip`: what a reviewer needs, with nothing in it that is nobody's business.
+"""`<study>-<date>.zip` (or `.tar.xz`): what a reviewer needs, with nothing in it that is nobody's business.
 
 The same results give the same bytes. Everything is copied, scrubbed and made again in a scratch folder;
 the results themselves are only read.
@@ -6,11 +6,9 @@ the results themselves are only read.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,10 @@ from quietgate.analyse.launch_records import launched_cells
 from quietgate.errors import BadInput
 from quietgate.files import at_home, read_json, sha256, source_digest, write_atomic, write_json
 from quietgate.share import checksums, crate, reviewers, verify
-from quietgate.share.archive import EXTENSIONS, PLAIN_NAMES, files, said_of, shown
+from quietgate.share.archive import files, said_of, shown
 from quietgate.share.belongs import study_files
+from quietgate.share.contents import EXTENSIONS, PLAIN_NAMES
+from quietgate.share.pack import pack
 from quietgate.share.remake import ARCHIVE, OBSERVATIONS, PROMPTS, observations_of, remake
 from quietgate.share.scrub import Scrubber, find
 from quietgate.share.secrets import SHAPES
@@ -31,8 +31,6 @@ from quietgate.share.study_record import read_study
 _BASEDIR = Path(__file__).parents[4]
 _PACKAGE = Path(__file__).parents[1]
 _MAX_PATCH_BYTES = 1_000_000
-# These do not get smaller.
-_STORED = {".gz", ".png", ".pdf"}
 
 
 def bundle(
@@ -43,18 +41,20 @@ def bundle(
     Args:
         say: gets one line per thing that whoever shares should see before they send it.
         small: leave out the traces and the logs, which no table or figure is made of.
-        tight: compress with LZMA: a third smaller, but not every program opens such a zip.
+        tight: a .tar.xz: smaller by a third or more, as it makes use of what the files have in common.
     """
     with tempfile.TemporaryDirectory(prefix="quietgate-share-") as scratch:
         stage_root = Path(scratch) / "results"
         with said_of(results, stage_root):
-            archive = stage(results, stage_root, say, small)
+            archive = stage(results, stage_root, say, small, tight)
         path = folder / reviewers.file_name(archive)
-        _zip(stage_root, path, archive["date"], zipfile.ZIP_LZMA if tight else zipfile.ZIP_DEFLATED)
+        pack(stage_root, path, archive["date"], tight)
     return path
 
 
-def stage(results: Path, target: Path, say: Callable[[str], None], small: bool = False) -> records.Record:
+def stage(
+    results: Path, target: Path, say: Callable[[str], None], small: bool = False, tight: bool = False
+) -> records.Record:
     """Make the archive's contents as a new folder `target`, as `bundle`; returns the record `archive`."""
     if target.exists():
         raise BadInput(f"{shown(target)}: is there already; name a new folder")
@@ -90,6 +90,7 @@ def stage(results: Path, target: Path, say: Callable[[str], None], small: bool =
         "replacements": _rows(scrubber),
         "left_out": left_out,
         "small": small,
+        "tight": tight,
         "problems": found.problems,
         "notes": notes,
     }
@@ -193,35 +194,3 @@ def _rows(scrubber: Scrubber) -> list[dict[str, Any]]:
         {"kind": kind, "replacement": new, "places": scrubber.places[kind, new], "files": len(where)}
         for (kind, new), where in sorted(scrubber.files.items())
     ]
-
-
-def _zip(root: Path, path: Path, date: str, method: int) -> None:
-    """Pack every file of `root`, in order, with one time and one mode: the same files, the same bytes."""
-    year, month, day = map(int, date.split("-"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with zipfile.ZipFile(temporary, "w") as archive:
-            for name in _reading_order(files(root)):
-                entry = zipfile.ZipInfo(name, (max(year, 1980), month, day, 0, 0, 0))
-                entry.create_system = 3
-                entry.external_attr = 0o100644 << 16
-                entry.compress_type = _method(name, method)
-                entry.file_size = (root / name).stat().st_size
-                with (root / name).open("rb") as source, archive.open(entry, "w") as out:
-                    shutil.copyfileobj(source, out, 2**20)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _method(name: str, method: int) -> int:
-    kind = Path(name).suffix
-    # A log that repeats itself shrinks under LZMA beyond what an archive from elsewhere is trusted with.
-    return zipfile.ZIP_STORED if kind in _STORED else zipfile.ZIP_DEFLATED if kind == ".log" else method
-
-
-def _reading_order(names: Iterable[str]) -> list[str]:
-    """What a person opens first comes first."""
-    first = ("REVIEWERS.md", "study.json", "report.html")
-    return sorted(names, key=lambda n: (first.index(n) if n in first else len(first), n))

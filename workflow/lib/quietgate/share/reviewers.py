@@ -26,7 +26,8 @@ def page(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> st
 
 def file_name(archive: Mapping[str, Any]) -> str:
     """The file name of an archive, from its record."""
-    return f"{archive['study']}-{archive['date']}{'-small' if archive.get('small') else ''}.zip"
+    small, form = "-small" if archive.get("small") else "", "tar.xz" if archive.get("tight") else "zip"
+    return f"{archive['study']}-{archive['date']}{small}.{form}"
 
 
 def _lines(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> Iterator[str]:
@@ -63,7 +64,7 @@ def _lines(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> 
     yield ""
     yield "## Rerun"
     yield ""
-    yield from _rerun(root, study)
+    yield from _rerun(root, study, name)
     yield ""
     yield "## What was replaced"
     yield ""
@@ -131,7 +132,7 @@ def _code(code: Mapping[str, Any]) -> str:
     return at + (" with the changes in `code/changes.patch`" if code["modified"] else "")
 
 
-def _rerun(root: Path, study: Mapping[str, Any]) -> Iterator[str]:
+def _rerun(root: Path, study: Mapping[str, Any], name: str) -> Iterator[str]:
     hours, gpus = sum(cost.hours(root, study).values()), cost.gpus(root, study)
     host = study["host"]
     names = sorted({str(g.get("name")) for g in study.get("gpus") or []})
@@ -140,7 +141,7 @@ def _rerun(root: Path, study: Mapping[str, Any]) -> Iterator[str]:
     yield f"Took {spent} on {_plain(on)}. Needs the models that `config.yaml` names, at paths of your own."
     yield ""
     yield "    snakemake --cores 1 all --configfile config.yaml"
-    yield f"    python -m quietgate compare {study['study']}.zip results/{study['study']}"
+    yield f"    python -m quietgate compare {name} results/{study['study']}"
     yield ""
     yield (
         "On other machines absolute numbers differ; a claim is reproduced where its ratio falls within the"
