@@ -3,7 +3,7 @@
 snakemake --cores 1 all                                    the default study (config/config.yaml)
 snakemake --cores 1 all --configfile my-study.yaml         yours
 snakemake --cores 1 share                                  an archive for reviewers
-snakemake --cores 1 figures --config results=DIR_OR_ZIP    redraw and compare what somebody shared
+snakemake --cores 1 figures --config results=PATH          redraw and compare what somebody shared
 """
 
 import sys

@@ -23,3 +23,9 @@ def shared(study: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     """The archive of it, and what was said when it was made; read only."""
     lines: list[str] = []
     return bundle.bundle(study, tmp_path_factory.mktemp("shared"), lines.append), lines
+
+
+@pytest.fixture(scope="session")
+def tight(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The solid archive of it, a .tar.xz; read only."""
+    return bundle.bundle(study, tmp_path_factory.mktemp("tight"), lambda line: None, tight=True)

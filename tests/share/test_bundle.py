@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
+import tarfile
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ import yaml
 from quietgate.errors import BadInput
 from quietgate.files import sha256
 from quietgate.share import bundle, checksums, redraw, verify
-from quietgate.share.archive import opened
+from quietgate.share.archive import files, opened
+from quietgate.share.pack import pack
 from quietgate.study import Study
 from share import studies
 
@@ -48,21 +52,75 @@ def test_holds_what_a_reviewer_needs(shared: tuple[Path, list[str]]) -> None:
     assert "`/home/user1`" in page
 
 
-def test_a_tight_archive_holds_the_same_in_less(study: Path, tmp_path: Path) -> None:
-    plain = bundle.bundle(study, tmp_path / "plain", lambda line: None)
-    tight = bundle.bundle(study, tmp_path / "tight", lambda line: None, tight=True)
-    assert tight.stat().st_size < plain.stat().st_size
-    with opened(plain) as a, opened(tight) as b:
+# What says how it is packed, and what has digests of that.
+OF_THE_FORM = {"archive.json", "REVIEWERS.md", "ro-crate-metadata.json", "SHA256SUMS"}
+
+
+def test_a_tight_archive_holds_the_same_in_less(
+    shared: tuple[Path, list[str]], tight: Path, tmp_path: Path
+) -> None:
+    assert tight.name == "invented-2026-11-29.tar.xz"
+    assert tight.stat().st_size < 0.9 * shared[0].stat().st_size
+    with opened(shared[0]) as a, opened(tight) as b:
         assert verify.check(b).problems == []
-        here, there = (
-            {p.relative_to(r): p.read_bytes() for p in r.rglob("*") if p.is_file()} for r in (a, b)
-        )
-    assert here == there
-    cut = tight.read_bytes()
-    spoilt = tmp_path / "spoilt.zip"
-    spoilt.write_bytes(cut[:2000] + bytes(600) + cut[2600:])
-    with pytest.raises(BadInput, match="not a whole zip file"), opened(spoilt):
-        pass
+        assert {v.verdict for v in redraw.redraw(b, tmp_path / "scratch")[0]} == {redraw.IDENTICAL}
+        here, there = ({n: (r / n).read_bytes() for n in files(r)} for r in (a, b))
+    assert {n for n in here.keys() | there.keys() if here.get(n) != there.get(n)} == OF_THE_FORM
+    page = there["REVIEWERS.md"].decode()
+    assert "make figures RESULTS=invented-2026-11-29.tar.xz" in page
+    assert "quietgate compare invented-2026-11-29.tar.xz results/invented" in page
+
+
+def test_a_tight_archive_is_a_plain_tar_with_the_same_bytes_every_time(
+    study: Path, tight: Path, tmp_path: Path
+) -> None:
+    elsewhere = studies.copy(study, tmp_path)
+    for path in elsewhere.rglob("*"):
+        path.chmod(0o700)
+        os.utime(path, (1_000_000_000,) * 2)
+    again = bundle.bundle(elsewhere, tmp_path / "out", lambda line: None, tight=True)
+    assert again.read_bytes() == tight.read_bytes()
+    with tarfile.open(tight) as tar:
+        entries = tar.getmembers()
+    assert [e.name for e in entries[:3]] == ["REVIEWERS.md", "study.json", "report.html"]
+    day = datetime(2026, 11, 29, tzinfo=UTC).timestamp()
+    assert {(e.mode, e.mtime, e.uid, e.gid, e.uname, e.gname) for e in entries} == {
+        (0o644, day, 0, 0, "", "")
+    }
+    assert all(e.isreg() and not e.pax_headers for e in entries)
+
+
+def test_names_of_any_length_are_packed_and_read(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    names = [
+        "study.json",
+        "a" * 90 + "/" + "b" * 90 + ".json",
+        "c" * 150 + ".json",
+        "/".join("d" * 9) + ".md",
+    ]
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    for form in (False, True):
+        pack(root, tmp_path / "x", "2026-11-29", form)
+        with opened(tmp_path / "x") as there:
+            assert {n: (there / n).read_text() for n in files(there)} == {n: n for n in names}
+    with tarfile.open(tmp_path / "x") as tar:
+        assert [e.name for e in tar.getmembers() if e.pax_headers] == ["c" * 150 + ".json"]
+
+
+@pytest.mark.parametrize("form", ["zip", "tar.xz"])
+def test_what_nobody_could_read_is_not_packed(form: str, tmp_path: Path) -> None:
+    root, path = tmp_path / "root", tmp_path / f"x.{form}"
+    root.mkdir()
+    (root / "study.json").write_text("{}")
+    (root / "server.log").write_text("the same line\n" * 1_000_000)
+    with pytest.raises(BadInput) as caught:
+        pack(root, path, "2026-11-29", form == "tar.xz")
+    said = str(caught.value)
+    assert said.startswith(f"{path}: ")
+    assert "grows more than 250-fold when unpacked; refused by whoever reads it (--small" in said
+    assert [p.name for p in tmp_path.iterdir()] == ["root"]
 
 
 def test_small_leaves_out_traces_and_logs_and_says_so(study: Path, tmp_path: Path) -> None:

@@ -136,6 +136,20 @@ def test_a_hostile_archive_fails_with_one_line(tmp_path: Path) -> None:
     assert not (tmp_path.parent / "outside.json").exists()
 
 
+def test_a_solid_archive_is_redrawn_into_a_folder_of_its_name(tight: Path, tmp_path: Path) -> None:
+    run = review(tmp_path, tight, "figures")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "verified: whole and unchanged" in run.stdout
+    assert "identical  report.html" in run.stdout
+    assert (tmp_path / "resources/redrawn/invented-2026-11-29/report.html").is_file()
+    cut = tmp_path / "cut.tar.xz"
+    cut.write_bytes(tight.read_bytes()[:-5000])
+    run = review(tmp_path, cut, "figures")
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1].endswith("not a whole .tar.xz file (cut short); fetch it again")
+    assert "Error" not in run.stdout + run.stderr
+
+
 def test_no_rule_of_a_server_is_there(shared: tuple[Path, list[str]], tmp_path: Path) -> None:
     run = review(tmp_path, shared[0], "--list-rules")
     listed = {line.strip() for line in run.stdout.splitlines() if line.strip()}

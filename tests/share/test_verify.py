@@ -74,15 +74,17 @@ def test_every_flipped_bit_in_an_archive_is_found(
     shutil.rmtree(folder)
 
 
-def test_a_flipped_bit_anywhere_in_the_zip_changes_no_verdict_silently(
-    shared: tuple[Path, list[str]], tmp_path: Path
+@pytest.mark.parametrize("form", ["zip", "tar.xz"])
+def test_a_flipped_bit_anywhere_in_an_archive_changes_no_verdict_silently(
+    form: str, shared: tuple[Path, list[str]], tight: Path, tmp_path: Path
 ) -> None:
-    """What a zip itself holds besides the files (times, modes) is not the study's; the files are."""
-    with opened(shared[0]) as root:
+    """What an archive itself holds besides the files (times, modes) is not the study's; the files are."""
+    archive = shared[0] if form == "zip" else tight
+    with opened(archive) as root:
         good = {n: sha256(root / n) for n in files(root)}
-    path = tmp_path / "flipped.zip"
+    path = tmp_path / "flipped"
     for seed in range(25):
-        shutil.copy(shared[0], path)
+        shutil.copy(archive, path)
         flip(path, random.Random(seed))
         found = found_in(path)
         assert all("\n" not in line for line in found)
@@ -478,7 +480,7 @@ def test_command_line(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert __main__.main(["verify", str(mine)]) == 1
     assert capsys.readouterr().out.endswith("problem(s)\n")
     assert __main__.main(["verify", str(tmp_path / "none")]) == 2
-    assert "name a results folder or a zip" in capsys.readouterr().err
+    assert "name a results folder, or a .zip or .tar.xz of one" in capsys.readouterr().err
 
 
 def test_share_from_the_command_line(mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,10 @@
-# Reviewer mode (--config results=FOLDER_OR_ZIP): verify, redraw into a folder of its own, compare. There are
-# neither inputs nor outputs, so that no file's time and no metadata decides whether it is done.
+# Reviewer mode (--config results=PATH, a folder or an archive): verify, redraw into a folder of its own, compare.
+# There are neither inputs nor outputs, so that no file's time and no metadata decides whether it is done.
 
 
 from quietgate.share.archive import look
 
-# What can be seen without unpacking is refused here, in one line; a job's failure has Snakemake's after ours.
+# What can be seen without writing is refused here, in one line; a job's failure has Snakemake's after ours.
 if real_run():
     try:
         look(Path(str(config["results"])))
@@ -13,9 +13,8 @@ if real_run():
 
 
 # Resolved first: the name of `..` would be a folder that is not ours to empty.
-SCRATCH = (
-    f"resources/redrawn/{Path(str(config['results'])).resolve().stem or 'results'}"
-)
+RESULTS_NAME = Path(str(config["results"])).resolve().stem.removesuffix(".tar")
+SCRATCH = f"resources/redrawn/{RESULTS_NAME or 'results'}"
 
 
 localrules:

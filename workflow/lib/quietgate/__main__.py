@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--as-folder", type=Path, help="a new folder with the archive's contents instead")
     share.add_argument("--small", action="store_true", help="leave out traces and logs")
     share.add_argument(
-        "--tight", action="store_true", help="LZMA: a third smaller, for 7-Zip or bsdtar, not unzip"
+        "--tight", action="store_true", help="a .tar.xz instead of a zip: smaller by a third or more"
     )
     share.set_defaults(run=_share)
 

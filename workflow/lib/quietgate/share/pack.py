@@ -21,7 +21,7 @@ _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
 
 def pack(root: Path, path: Path, date: str, tight: bool = False) -> None:
-    """Write every file below `root` into the archive `path`.
+    """Write every file below `root` into the archive `path`; BadInput where a reader would refuse it.
 
     Args:
         date: YYYY-MM-DD, the time of every entry.
@@ -31,11 +31,8 @@ def pack(root: Path, path: Path, date: str, tight: bool = False) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     time = datetime.fromisoformat(date).replace(tzinfo=UTC)
     try:
-        if tight:
-            _tar(root, temporary, time)
-            _look(temporary, path)
-        else:
-            _zip(root, temporary, time)
+        (_tar if tight else _zip)(root, temporary, time)
+        _look(temporary, path)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -80,7 +77,7 @@ def _look(temporary: Path, path: Path) -> None:
         look(temporary)
     except BadInput as e:
         said = str(e).replace(shown(temporary), shown(path))
-        raise BadInput(f"{said} by whoever reads it: share it without --tight") from None
+        raise BadInput(f"{said} by whoever reads it (--small leaves logs out)") from None
 
 
 def _reading_order(names: Iterable[str]) -> list[str]:
