@@ -65,9 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--into", type=Path, default=Path("results"), help="folder for the archive")
     where.add_argument("--as-folder", type=Path, help="a new folder with the archive's contents instead")
     share.add_argument("--small", action="store_true", help="leave out traces and logs")
-    share.add_argument(
-        "--tight", action="store_true", help="a .tar.xz instead of a zip: smaller by a third or more"
-    )
+    share.add_argument("--tight", action="store_true", help="a .tar.xz instead of a zip: about half the size")
     share.set_defaults(run=_share)
 
     migrate = commands.add_parser("migrate", help="bring records of an earlier schema to the one of now")

@@ -41,7 +41,7 @@ def bundle(
     Args:
         say: gets one line per thing that whoever shares should see before they send it.
         small: leave out the traces and the logs, which no table or figure is made of.
-        tight: a .tar.xz: smaller by a third or more, as it makes use of what the files have in common.
+        tight: a .tar.xz: about half the size of a zip, as it makes use of what the files have in common.
     """
     with tempfile.TemporaryDirectory(prefix="quietgate-share-") as scratch:
         stage_root = Path(scratch) / "results"
