@@ -50,6 +50,42 @@ def test_a_time_that_is_not_known_moves_nothing():
     assert out_of_time([1, 2, 1], [0, 1, math.nan]) == []
 
 
+def test_launches_that_began_at_once_are_in_order_whatever_their_order_in_the_sequence():
+    assert out_of_time([2, 1], [0, 0]) == out_of_time([1, 2], [0, 0]) == []
+    # Two runs are as long here; which is taken does not hang on the order in which launches are given.
+    assert out_of_time([3, 4, 5], [2, 0, 2]) == [Moved(1, 4, 3)]
+    assert out_of_time([5, 4, 3], [2, 0, 2]) == [Moved(1, 4, 3)]
+
+
+def test_a_whole_block_that_ran_at_another_time_stays_a_block():
+    blocks, started = [1, 1, 1, 2, 2, 2, 3, 3, 3], [20, 21, 22, 3, 4, 5, 6, 7, 8]
+    assert out_of_time(blocks, started) == []
+    # A launch of block 2 repeated in its midst ends it as a whole: all go to the one in order before them.
+    started[3] = 21.5
+    assert {m.block for m in out_of_time(blocks, started)} == {3}
+    # Beside it, it is compared inside it.
+    started[3] = 23
+    assert out_of_time(blocks, started) == [Moved(3, 2, 1)]
+    assert out_of_time([1, 2, 2], [9, 2, 3]) == [Moved(0, 1, 2)], "one launch is no block to be compared in"
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_any_times_give_blocks_that_exist_whatever_the_order_of_the_sequence(seed):
+    rng = np.random.default_rng(seed)
+    blocks = np.sort(rng.integers(1, 5, 12))
+    started = np.where(rng.random(12) < 0.1, np.nan, rng.integers(0, 12, 12).astype(float))
+    moved = out_of_time(blocks.tolist(), started.tolist())
+    assert all(m.planned == blocks[m.at] != m.block and m.block in blocks for m in moved)
+    assert all(np.isfinite(started[m.at]) for m in moved)
+    other = rng.permutation(12)
+    again = out_of_time(blocks[other].tolist(), started[other].tolist())
+
+    def told(found, at):
+        return sorted((started[at[m.at]], m.planned, m.block) for m in found)
+
+    assert told(again, other) == told(moved, np.arange(12))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_as_few_as_possible_are_moved(seed):
     rng = np.random.default_rng(seed)
@@ -101,5 +137,28 @@ def test_each_machine_and_epoch_has_blocks_of_its_own():
     cells["machine"] = np.where(cells["launch"].isin(["l1", "l2"]), 1, 2)
     second = cells["machine"] == 2
     cells.loc[second, "started_at"] = cells.loc[second, "started_at"].str.replace("2026-01-01", "2025-12-31")
+    values, _ = launch_values(cells, study, "decode_tokens_per_s")
+    assert (values["block"] == values["planned_block"]).all()
+
+
+def test_a_launch_is_in_the_same_block_whatever_is_looked_at():
+    cells, study = drifting()
+    cells["machine"] = 1
+    late = (cells["cell"] == "steps-2_nccl-tuned") & (cells["launch"] == "l1")
+    cells.loc[late, "started_at"] = "2026-01-01T01:00:00Z"
+    # Without the traces of the blocks in between, its own block would be the last one in order.
+    cells["nccl_transfer_ms"] = np.where(cells["launch"] == "l1", 0.1, np.nan)
+    values, _ = launch_values(cells, study, "nccl_transfer_ms")
+    assert sorted(set(values["block"])) == [1, 5]
+    assert values.loc[values["cell"] == "steps-2_nccl-tuned", "block"].tolist() == [5]
+
+
+@pytest.mark.parametrize("missing", ["machine", "started_at"])
+def test_what_is_not_known_of_launches_leaves_them_where_they_were_planned(missing):
+    cells, study = drifting()
+    cells["machine"] = 1
+    cells.loc[cells["launch"] == "l1", "started_at"] = "2026-01-01T01:00:00Z"
+    cells.loc[cells["launch"] == "l2", "started_at"] = "no time"
+    cells[missing] = None
     values, _ = launch_values(cells, study, "decode_tokens_per_s")
     assert (values["block"] == values["planned_block"]).all()

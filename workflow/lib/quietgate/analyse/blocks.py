@@ -30,24 +30,36 @@ def out_of_time(blocks: Sequence[int], started_s: Sequence[float]) -> list[Moved
     As many launches as possible are taken to be in order (the longest run of blocks that never falls, by
     time). Another one is out of its time where it began after half of a later block's, or before half of an
     earlier block's: so servers that run side by side may overlap at a block's ends. It belongs to the
-    launch in order that began nearest to it.
+    launch in order that began nearest to it. A block of which nothing is in order, but which ran in one
+    stretch, is a block still, only at another time: its launches stay together, and are as good to be near to.
 
     Args:
         blocks: number of the block of each launch of one machine and epoch, in the order of the plan.
         started_s: when each began, in seconds of any clock; nan where that is not known.
     """
-    known = [i for i in np.argsort(started_s, kind="stable") if np.isfinite(started_s[i])]
+    known = [int(i) for i in np.lexsort((blocks, started_s)) if np.isfinite(started_s[i])]
     in_order = _in_order(known, blocks)
+    settled = [*in_order, *_whole(known, in_order, blocks)]
     middle = {
         b: median(started_s[i] for i in in_order if blocks[i] == b) for b in {blocks[i] for i in in_order}
     }
     found = []
-    for i in sorted(set(known) - set(in_order)):
+    for i in sorted(set(known) - set(settled)):
         own, began = blocks[i], started_s[i]
         if any((b > own and began > m) or (b < own and began < m) for b, m in middle.items()):
-            beside = min(in_order, key=lambda j: abs(started_s[j] - began))
+            beside = min(settled, key=lambda j: abs(started_s[j] - began))
             if blocks[beside] != own:
-                found.append(Moved(int(i), own, blocks[beside]))
+                found.append(Moved(i, own, blocks[beside]))
+    return found
+
+
+def _whole(by_time: Sequence[int], in_order: Sequence[int], blocks: Sequence[int]) -> list[int]:
+    """The launches of blocks that ran out of order, but as a whole: several, with none of another between."""
+    found: list[int] = []
+    for block in {blocks[i] for i in by_time} - {blocks[i] for i in in_order}:
+        places = [place for place, i in enumerate(by_time) if blocks[i] == block]
+        if len(places) > 1 and places[-1] - places[0] == len(places) - 1:
+            found += [by_time[place] for place in places]
     return found
 
 

@@ -64,6 +64,9 @@ def launch_values(
             leave_out(cell, launch, "its passes come from more than one server life")
             frame = frame[~((frame["cell"] == cell) & (frame["launch"] == launch))]
 
+    places = _places(frame, study)
+    # By all passed launches, so that a launch is in the same block whatever is looked at.
+    in_time = _blocks_in_time(frame, places)
     usable = np.isfinite(frame[metric]) & (frame[metric] > 0)
     whole = usable.groupby([frame["cell"], frame["launch"], frame["concurrency"]]).any()
     for cell, launch, concurrency in whole.index[~whole]:
@@ -80,13 +83,11 @@ def launch_values(
     )
     values["log_value"] = np.log(values["value"].astype(float))
     values["concurrency"] = values["concurrency"].astype(int)
-    places = _places(frame, study)
-    place = [places[key] for key in zip(values["cell"], values["launch"], strict=True)]
-    values.insert(0, "epoch", [p[0] for p in place])
-    values.insert(1, "block", [p[1] for p in place])
+    keys = list(zip(values["cell"], values["launch"], strict=True))
+    values.insert(0, "epoch", [places[key][0] for key in keys])
+    values.insert(1, "block", [in_time[key] for key in keys])
     values.insert(2, "machine", _machines(frame, values))
-    values.insert(3, "planned_block", values["block"])
-    values["block"] = _blocks_in_time(frame, values)
+    values.insert(3, "planned_block", [places[key][1] for key in keys])
     values.insert(3, "machine_block", _machine_blocks(values))
     used = set(zip(values["cell"], values["launch"], strict=True))
     for row in left_out:
@@ -112,21 +113,30 @@ def _machines(frame: pd.DataFrame, values: pd.DataFrame) -> list[int]:
     return [unknown[place] if pd.isna(known[place]) else int(known[place]) for place in places]
 
 
-def _blocks_in_time(frame: pd.DataFrame, values: pd.DataFrame) -> list[int]:
-    """The block in whose time each launch was measured, where the table says when."""
+def _blocks_in_time(
+    frame: pd.DataFrame, places: Mapping[tuple[str, str], tuple[int, int]]
+) -> dict[tuple[str, str], int]:
+    """The block in whose time each launch was measured, where the table says when (and on which machine)."""
+    found = {key: block for key, (_, block) in places.items()}
     if "started_at" not in frame:
-        return values["block"].tolist()
-    began = frame.groupby(["cell", "launch"])["started_at"].min()
-    launches = values.drop_duplicates(["cell", "launch"]).copy()
+        return found
+    launches = frame.drop_duplicates(["cell", "launch"])
     keys = list(zip(launches["cell"], launches["launch"], strict=True))
-    times = pd.to_datetime([began[key] for key in keys], utc=True, errors="coerce", format="ISO8601")
-    launches["began_s"] = (times - pd.Timestamp(0, tz="UTC")).total_seconds()
-    block = dict(zip(keys, launches["block"], strict=True))
-    for _, some in launches.groupby(["epoch", "machine"]):
-        for moved in blocks.out_of_time(some["block"].tolist(), some["began_s"].tolist()):
-            row = some.iloc[moved.at]
-            block[row["cell"], row["launch"]] = moved.block
-    return [block[key] for key in zip(values["cell"], values["launch"], strict=True)]
+    times = pd.to_datetime(launches["started_at"].tolist(), utc=True, errors="coerce", format="ISO8601")
+    ran = pd.DataFrame(
+        {
+            "key": keys,
+            "epoch": [places[key][0] for key in keys],
+            "machine": launches["machine"].tolist() if "machine" in frame else 0,
+            "began_s": (times - pd.Timestamp(0, tz="UTC")).total_seconds(),
+        }
+    )
+    # A launch whose machine is not known is in no group, and stays.
+    for _, some in ran.groupby(["epoch", "machine"]):
+        planned = [found[key] for key in some["key"]]
+        for moved in blocks.out_of_time(planned, some["began_s"].tolist()):
+            found[some["key"].iloc[moved.at]] = moved.block
+    return found
 
 
 def _machine_blocks(values: pd.DataFrame) -> list[int]:
