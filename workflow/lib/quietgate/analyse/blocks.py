@@ -31,7 +31,7 @@ def out_of_time(blocks: Sequence[int], started_s: Sequence[float]) -> list[Moved
     time). Another one is out of its time where it began after half of a later block's, or before half of an
     earlier block's: so servers that run side by side may overlap at a block's ends. It belongs to the
     launch in order that began nearest to it. A block of which nothing is in order, but which ran in one
-    stretch, is a block still, only at another time: its launches stay together, and are as good to be near to.
+    stretch, is a block still, only at another time: its launches stay, and others may be nearest to them.
 
     Args:
         blocks: number of the block of each launch of one machine and epoch, in the order of the plan.
