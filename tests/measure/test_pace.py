@@ -21,13 +21,13 @@ def told(*times_s):
 
 
 def test_an_interrupt_in_a_few_of_the_rounds_does_not_count():
-    assert round(told(*[0.002] * 9), 9) == 2.0
-    assert round(told(0.009, *[0.002] * 5, 0.5, 0.004, 0.003), 9) == 2.0
-    assert round(told(*[0.002] * 4, *[0.003] * 5), 9) == 3.0
+    assert round(told(*[0.002] * 5), 9) == 2.0
+    assert round(told(0.009, 0.002, 0.002, 0.5, 0.002), 9) == 2.0
+    assert round(told(*[0.002] * 2, *[0.003] * 3), 9) == 3.0
 
 
 def test_time_between_the_rounds_does_not_count():
-    clock = accumulate([0.0, *[0.002, 1.0] * 9])
+    clock = accumulate([0.0, *[0.002, 1.0] * 5])
     assert round(pace.loop_ms(lambda: None, lambda: next(clock)), 9) == 2.0
 
 

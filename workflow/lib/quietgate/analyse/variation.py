@@ -29,20 +29,24 @@ def variation(cells: pd.DataFrame) -> pd.DataFrame:
 
     `cycle_ms` is the mean over those launches, `cycle_sd_ms` the standard deviation around the means of cell
     and machine, drift between blocks included; `*_percent` of the parts are their shares of its square, and
-    may be below zero for a part that varies against the rest. A stage that was not timed is part of `other`.
+    may be below zero for a part that varies against the rest. A stage that was not timed is part of `other`,
+    and where it was timed in no launch its own share is None.
     """
     numbers = ["cycle_ms", "target_ms", "draft_ms", "extend_ms"]
     passed = cells[cells["status"] == "passed"].dropna(subset=["cycle_ms"])
     keys = ["concurrency", "cell", "machine", "launch"]
     # Means, since those of parts add up to that of the whole; an unknown machine is no other's.
-    launches = passed[passed["machine"].notna()].groupby(keys)[numbers].mean().fillna(0.0)
+    launches = passed[passed["machine"].notna()].groupby(keys)[numbers].mean()
     launches = launches.rename(columns=lambda name: name.removesuffix("_ms"))
+    timed = launches.notna()
+    launches = launches.fillna(0.0)
     launches["other"] = launches["cycle"] - launches[["target", "draft", "extend"]].sum(axis=1)
     alike = ["concurrency", "cell", "machine"]
     several = launches[launches.groupby(alike)["cycle"].transform("size") > 1]
     off = several - several.groupby(alike).transform("mean")
     rows = [
         _level(int(concurrency), several.loc[[concurrency]], off.loc[[concurrency]])
+        | {f"{part}_percent": None for part in PARTS[:-1] if not timed.loc[[concurrency], part].any()}
         for concurrency in several.index.get_level_values("concurrency").unique()
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -70,7 +74,9 @@ def warnings(frame: pd.DataFrame) -> list[str]:
         f"at {claims.streams(int(row['concurrency']))} by {row['cycle_sd_percent']:.0f} % of a cycle (sd), of"
         f" which {min(row['other_percent'], 100.0):.0f} % lies outside the timed stages"
         for row in frame.to_dict("records")
-        if row["cycle_sd_percent"] > _SD_PERCENT and (row["other_percent"] or 0.0) > _SHARE_PERCENT
+        if row["cycle_sd_percent"] > _SD_PERCENT
+        and row["other_percent"] > _SHARE_PERCENT
+        and not pd.isna(row["target_percent"])
     ]
     if not told:
         return []
