@@ -8,6 +8,7 @@ the run that saw it: whoever asks for a failed launch again means to see for the
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from quietgate import provenance
@@ -71,10 +72,13 @@ def _twin(place: Place) -> Record | None:
         valid = record["digest"] == stage_digest(study, launch.cell, ALL_REDUCE)
         if not valid or all_reduce.likeness(study, launch.cell) != likeness:
             continue
-        shared = record["status"] == "failed" and record["failure"]["class"] in _SHARED_FAILURES
-        if (shared and path.stat().st_mtime >= began) or {
-            s["bytes"] for s in record.get("sizes", ())
-        } >= sizes:
+        if record["status"] == "failed":
+            # A time to come is of a clock set back since: of no run that is known.
+            of_this_run = began <= path.stat().st_mtime <= time.time()
+            shared = of_this_run and record["failure"]["class"] in _SHARED_FAILURES
+        else:
+            shared = {s["bytes"] for s in record["sizes"]} >= sizes
+        if shared:
             return record
     return None
 
