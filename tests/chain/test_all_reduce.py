@@ -16,11 +16,16 @@ GOOD, BAD = "steps-0_nccl-default", "steps-0_nccl-ll-ring"
 STAND_IN = Path(__file__).parents[1] / "all_reduce" / "stand_in.py"
 
 
-def test_a_profile_that_hangs_in_the_check_fails_alone_and_fast(run):
-    # Its first line names no interpreter that must exist here.
+def stand_in(run):
+    """A Python for the check; its first line names no interpreter that must exist here."""
     python = run.folder / "stand_in.py"
     shutil.copy(STAND_IN, python)
     python.write_text(python.read_text().replace("/usr/bin/env python3", sys.executable))
+    return python
+
+
+def test_a_profile_that_hangs_in_the_check_fails_alone_and_fast(run):
+    python = stand_in(run)
     run.edit(
         grid={"steps": [0], "nccl": ["default", "ll-ring"]},
         capture__enabled=False,
@@ -65,3 +70,25 @@ def test_a_profile_that_hangs_in_the_check_fails_alone_and_fast(run):
     assert run.record(BAD, "launch")["status"] == "passed"
     assert run("-n", log="third") == 0
     assert run.finished("third")
+
+
+def test_a_check_that_is_switched_off_starts_no_server_again(run):
+    run.edit(
+        grid={"steps": [0], "nccl": ["default"]},
+        benchmark__repeats=1,
+        all_reduce={"enabled": True, "python": str(stand_in(run)), "bytes": [4096, 16384]},
+    )
+    run.config["server"]["args"]["tp-size"] = 2
+    run.edit()
+    assert run() == 0, run.text()[-3000:]
+    before = {name: run.record(GOOD, name) for name in ("launch", "gate", "benchmark", "exit")}
+    run.edit(all_reduce__enabled=False, capture__enabled=False)
+    assert run(log="off") == 0, run.text("off")[-3000:]
+    assert not set(run.jobs("off")) & {"launch", "gate", "benchmark", "release"}
+    assert {name: run.record(GOOD, name) for name in before} == before
+    assert "all_reduce" not in {t["name"] for t in tables_of(run)}
+    assert "All-reduces before the servers" not in (run.results / "report.html").read_text()
+
+
+def tables_of(run):
+    return records.read(run.results / "tables/tables.json", "tables")["tables"]
