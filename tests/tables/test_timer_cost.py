@@ -60,6 +60,16 @@ def test_the_cell_without_timers_is_in_no_other_result(tmp_path):
     assert len(tables.read(plain / "tables/cells.csv")) == len(tables.read(folder / "cells.csv"))
 
 
+def test_tables_of_which_nothing_is_left_to_say_do_not_stay(tmp_path):
+    _, record, folder = made(tmp_path)
+    assert {"untimed", "timer_cost", "variation"} <= {table["name"] for table in record["tables"]}
+    synthetic.write(tmp_path, synthetic.config([0, 2], launches=1))
+    (folder / "own.csv").write_text("a\n1\n")
+    named = {table["name"] for table in collect(tmp_path, folder)["tables"]}
+    assert {path.stem for path in folder.glob("*.csv")} == named | {"own"}
+    assert not named & {"untimed", "timer_cost", "variation"}
+
+
 def test_nothing_is_said_where_there_is_nothing_to_compare(tmp_path):
     failed = {(2, "tuned", f"l{i}"): "out_of_memory" for i in (1, 2, 3, 4)}
     _, record, folder = made(tmp_path, failed_launches=failed)

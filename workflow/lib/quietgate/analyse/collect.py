@@ -16,6 +16,9 @@ from quietgate.files import write_json
 from quietgate.gate import across
 from quietgate.gate.evidence import of_stage
 
+# Made only where there is something to say; where there is no longer, none of an earlier time may stay.
+OPTIONAL = (*tables.OPTIONAL, "variation", "timer_cost")
+
 
 def collect(root: Path, out: Path) -> records.Record:
     """Make every table of the results in `root` into `out`; returns the record `tables`, less its digest."""
@@ -31,7 +34,11 @@ def collect(root: Path, out: Path) -> records.Record:
         derived["timer_cost"] = timer_cost.timer_cost(frames["cells"], frames["untimed"], study)
     gates = passed_gates(launches, study)
     found = across.findings(gates, study)
-    written = tables.write({**frames, **derived}, out)
+    made = {**frames, **derived}
+    for name in OPTIONAL:
+        if name not in made:
+            (out / f"{name}.csv").unlink(missing_ok=True)
+    written = tables.write(made, out)
     write_json(out / "statistics.json", outcome)
     return {
         "schema": "quietgate/tables/1",
