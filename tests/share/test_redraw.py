@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from quietgate.files import write_json
+from quietgate.files import read_json, write_json
 from quietgate.share import redraw, verify
 from quietgate.share.archive import opened
+from quietgate.steps import reviewer
 from share import studies
 
 EXAMPLES = Path(__file__).parents[2] / "results" / "examples"
@@ -60,6 +62,27 @@ def test_a_changed_figure_is_told_from_one_by_other_libraries(study: Path, tmp_p
     assert any("matplotlib 3.0.0 there" in note for note in notes)
     (mine / "figures/speed_up.csv").write_text("a\n1\n")
     assert verdicts(mine, scratch)["figures/speed_up.svg"].verdict == redraw.DIFFERS
+
+
+def test_what_differs_is_put_down_to_other_code_where_it_may_be(
+    study: Path, shared: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    assert redraw.other_code(study) is None, "a folder does not say what made it"
+    mine = tmp_path / "mine"
+    zipfile.ZipFile(shared[0]).extractall(mine)
+    (mine / "tables/extra.csv").write_text("x\n")
+
+    def notes() -> list[str]:
+        told: list[str] = []
+        assert not reviewer.review(mine, tmp_path / "scratch", told.append)
+        assert any(line.endswith("DIFFER") for line in told)
+        return [line for line in told if line.startswith("note: made by another version of this code")]
+
+    assert notes() == []
+    code = read_json(mine / "archive.json")["code"]
+    studies.edit(mine / "archive.json", code=code | {"commit": "c0ffee", "sources": "0" * 16})
+    (told,) = notes()
+    assert "at commit c0ffee" in told
 
 
 def test_missing_and_added_files(study: Path, tmp_path: Path) -> None:

@@ -55,13 +55,15 @@ def review(results: Path, scratch: Path, say: Callable[[str], None]) -> bool:
             say("not redrawn: the records are not safe to read")
             return False
         verdicts, notes = redraw.attempt(root, scratch)
+        bad = sum(v.verdict == redraw.DIFFERS for v in verdicts)
+        if bad and (other := redraw.other_code(root)):
+            notes.append(other)
         # The link to the unpacked records leads nowhere once they are removed.
         (scratch / "cells").unlink(missing_ok=True)
     for line in notes:
         say(f"note: {line}")
     for verdict in verdicts:
         say(str(verdict))
-    bad = sum(v.verdict == redraw.DIFFERS for v in verdicts)
     same = sum(v.verdict == redraw.SAME for v in verdicts)
     say(
         f"redrawn into {scratch}: {len(verdicts) - bad - same} identical"
