@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate import __version__
+from quietgate.files import source_digest
 from quietgate.gpus import all_gpus, driver_version, links
 
 _PACKAGES = (
@@ -81,6 +82,11 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def sources() -> str:
+    """A digest of all of this code: tells what it made from what another version of it made."""
+    return source_digest(Path(__file__).parent)
 
 
 @cache

@@ -17,7 +17,7 @@ import yaml
 from quietgate import __version__, provenance, records
 from quietgate.analyse.launch_records import launched_cells
 from quietgate.errors import BadInput
-from quietgate.files import at_home, read_json, sha256, source_digest, write_atomic, write_json
+from quietgate.files import at_home, read_json, sha256, write_atomic, write_json
 from quietgate.share import checksums, crate, reviewers, verify
 from quietgate.share.archive import files, said_of, shown
 from quietgate.share.belongs import study_files
@@ -29,7 +29,6 @@ from quietgate.share.secrets import SHAPES
 from quietgate.share.study_record import read_study
 
 _BASEDIR = Path(__file__).parents[4]
-_PACKAGE = Path(__file__).parents[1]
 _MAX_PATCH_BYTES = 1_000_000
 
 
@@ -84,7 +83,7 @@ def stage(
         "code": {
             "version": __version__,
             **provenance.git(str(_BASEDIR)),
-            "sources": source_digest(_PACKAGE),
+            "sources": provenance.sources(),
         },
         "versions": provenance.versions(),
         "replacements": _rows(scrubber),

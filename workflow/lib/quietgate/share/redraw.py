@@ -13,11 +13,10 @@ import pandas as pd
 
 from quietgate import provenance
 from quietgate.errors import BadInput
-from quietgate.files import read_json, source_digest
+from quietgate.files import read_json
 from quietgate.share.archive import below, shown
 from quietgate.share.remake import ARCHIVE, remake
 
-_PACKAGE = Path(__file__).parents[1]
 IDENTICAL = "identical"
 # Bytes differ, but what is said is the same: other libraries drew it, or rounded the last digit.
 SAME = "same data"
@@ -84,7 +83,7 @@ def other_code(root: Path) -> str | None:
     """A sentence where an archive was made by other code than this: what differs may be the code's doing."""
     archive = read_json(root / ARCHIVE)
     code = archive.get("code") if isinstance(archive, Mapping) else None
-    if not isinstance(code, Mapping) or code.get("sources") in (None, source_digest(_PACKAGE)):
+    if not isinstance(code, Mapping) or code.get("sources") in (None, provenance.sources()):
         return None
     commit = f", at commit {shown(code['commit'])}" if code.get("commit") else ""
     return (

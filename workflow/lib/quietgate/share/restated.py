@@ -16,7 +16,7 @@ import yaml
 from quietgate import provenance, records
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.errors import BadInput
-from quietgate.files import sha256, source_digest
+from quietgate.files import sha256
 from quietgate.share import crate, reviewers, strict
 from quietgate.share.archive import below, files, shown
 from quietgate.share.remake import ARCHIVE, PROMPTS
@@ -27,7 +27,6 @@ from quietgate.study.study import BASEDIR
 CHECK, CONFIG, PAGE = "check.json", "config.yaml", "REVIEWERS.md"
 REPLACEMENTS, PATCH = "replacements.csv", "code/changes.patch"
 
-_PACKAGE = Path(__file__).parents[1]
 # What a study of a thousand cells stays far below.
 _MAX_TEXT_BYTES = 2**21
 
@@ -137,7 +136,7 @@ def _crate(root: Path) -> Iterator[str]:
 
 def _page(root: Path, study: records.Record, archive: records.Record) -> Iterator[tuple[str, bool]]:
     """REVIEWERS.md where it is not the page of these records, and whether this very code wrote it."""
-    ours = archive["code"]["sources"] == source_digest(_PACKAGE)
+    ours = archive["code"]["sources"] == provenance.sources()
     try:
         same = reviewers.page(root, study, archive) == _text(root / PAGE)
     except (OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
