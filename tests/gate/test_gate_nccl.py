@@ -227,6 +227,19 @@ def test_profiles_may_be_alike_with_few_streams_only() -> None:
     assert "differ on decode: AllReduce of 4096 bytes" in found["statement"]
 
 
+def test_a_difference_is_told_of_the_layers_own_messages() -> None:
+    often = {"count": 60}
+    gates = [
+        record("2-default", [choice(4), choice(512), choice(1536, **often), choice(6144, **often)]),
+        record(
+            "2-simple",
+            [choice(4, "SIMPLE"), choice(512, "SIMPLE"), *(choice(b, "SIMPLE", **often) for b in (1536, 6144))],
+        ),
+    ]
+    (found,) = compare_profiles(gates, CELLS)
+    assert found["why"] == "AllReduce of 1536 bytes: RING LL on 1 channel against RING SIMPLE on 1 channel"
+
+
 def test_another_transport_is_another_profile_however_alike_the_choices() -> None:
     gates = [
         record("2-default", [choice(512)], transports={"P2P/CUMEM": 48}),

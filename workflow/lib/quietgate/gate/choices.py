@@ -8,6 +8,7 @@ and a difference of their tok/s is noise, whatever its size.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -113,6 +114,7 @@ def _compare(
         statement = f"{name_a} and {name_b} differ in transport: {why}"
         return found | {"same": False, "why": why, "different": different, "statement": statement}
     result, same = _up_to(ours, theirs, largest)
+    difference = _difference(result, [*ours, *theirs])
     sizes = "of decode's size" if largest else "of any size"
     served = f"alike ({_served(result['alike'])})"
     if largest is not None and same is False:
@@ -131,17 +133,17 @@ def _compare(
     elif largest is None:
         # Prefill's messages are among these, and only the model's config.json tells how large decode's are.
         same = None
-        why = f"{_difference(result)}; whether decode sends such messages is not known"
+        why = f"{difference}; whether decode sends such messages is not known"
         statement = f"{name_a} and {name_b} are served differently: {why}"
     elif found["alike_at"]:
         most = found["alike_at"][-1]
-        why = f"with more streams NCCL serves them differently, {_difference(result)}"
+        why = f"with more streams NCCL serves them differently, {difference}"
         statement = (
             f"{name_a} and {name_b} cannot differ on decode at {most} stream{'s' * (most != 1)}: NCCL serves "
             f"every collective of that size {served}, a measured difference is noise; {why}"
         )
     else:
-        why = _difference(result)
+        why = difference
         statement = f"{name_a} and {name_b} differ on decode: {why}"
     return found | {"same": same, "why": why, "different": result["different"], "statement": statement}
 
@@ -155,9 +157,23 @@ def _up_to(
     return result, result["same"] if reduce else None
 
 
-def _difference(result: Mapping[str, Any]) -> str:
-    """The smallest message that is served differently: decode surely sends that one."""
-    one = min(result["different"], key=lambda x: (x["bytes"], x["collective"] != "AllReduce"))
+def _difference(result: Mapping[str, Any], choices: Iterable[Mapping[str, Any]]) -> str:
+    """The message that NCCL planned most often of those served differently, the smallest of such; "" for none.
+
+    The capture of a CUDA graph plans one for every all-reduce of a pass, so the most frequent are the
+    layers' own; a server's housekeeping sends a few bytes now and then.
+    """
+    planned: Counter[tuple[str | None, int]] = Counter()
+    for choice in choices:
+        planned[choice["collective"], choice["bytes"]] += choice.get("count") or 0
+
+    def rank(message: Mapping[str, Any]) -> tuple[int, int, bool]:
+        key = message["collective"], message["bytes"]
+        return -planned[key], message["bytes"], message["collective"] != "AllReduce"
+
+    if not result["different"]:
+        return ""
+    one = min(result["different"], key=rank)
     what = f"{one['collective'] or 'collective'} of {one['bytes']} bytes"
     return f"{what}: {_how(one['a'])} against {_how(one['b'])}"
 
