@@ -228,13 +228,10 @@ def test_profiles_may_be_alike_with_few_streams_only() -> None:
 
 
 def test_a_difference_is_told_of_the_layers_own_messages() -> None:
-    often = {"count": 60}
+    counts = {4: 1, 512: 9, 1536: 60, 6144: 60}
     gates = [
-        record("2-default", [choice(4), choice(512), choice(1536, **often), choice(6144, **often)]),
-        record(
-            "2-simple",
-            [choice(4, "SIMPLE"), choice(512, "SIMPLE"), *(choice(b, "SIMPLE", **often) for b in (1536, 6144))],
-        ),
+        record("2-default", [choice(size, count=n) for size, n in counts.items()]),
+        record("2-simple", [choice(size, "SIMPLE", count=n) for size, n in counts.items()]),
     ]
     (found,) = compare_profiles(gates, CELLS)
     assert found["why"] == "AllReduce of 1536 bytes: RING LL on 1 channel against RING SIMPLE on 1 channel"

@@ -158,7 +158,7 @@ def _up_to(
 
 
 def _difference(result: Mapping[str, Any], choices: Iterable[Mapping[str, Any]]) -> str:
-    """The message that NCCL planned most often of those served differently, the smallest of such; "" for none.
+    """Of the messages served differently the most often planned one, the smallest of such; "" for none.
 
     The capture of a CUDA graph plans one for every all-reduce of a pass, so the most frequent are the
     layers' own; a server's housekeeping sends a few bytes now and then.
