@@ -248,7 +248,7 @@ def test_a_wiped_environment_is_named_with_its_cure(gated: Callable[..., Any]) -
 def test_ranks_that_are_missing(gated: Callable[..., Any]) -> None:
     live, plan = gated(0, ranks=2)
     bad = failed(gate.run(live, plan)[0])
-    assert "2 rank(s) were asked for, 1 scheduler process(es)" in bad["why"]
+    assert "2 ranks asked for, 1 scheduler process" in bad["why"]
 
 
 def test_a_batch_larger_than_the_largest_graph(gated: Callable[..., Any]) -> None:

@@ -431,4 +431,4 @@ def test_what_is_missing_tells_more_than_prose():
     start = "h:1:1 [2] NCCL INFO ncclCommInitRank comm 0x1 rank 2 nranks 8 cudaDev 2 - Init START\n"
     found = classify("NCCL hangs during initialization on my machine\n" + start)
     assert found is not None
-    assert found.message == "NCCL: 1 communicator(s) began to initialise, 0 completed"
+    assert found.message == "NCCL: 1 communicator began to initialise, 0 completed"

@@ -49,7 +49,7 @@ def test_discover(four_gpus, monkeypatch, visible, config, expected):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ([[0, 4]], r"slots\[0\]: no GPU 4 here; this machine shows 4 GPU\(s\), numbered 0 to 3"),
+        ([[0, 4]], r"slots\[0\]: no GPU 4 here; this machine shows 4 GPUs, numbered 0 to 3"),
         ([[0], ["1"]], r"slots\[1\]: no GPU '1' here"),
         ([[True]], r"slots\[0\]: no GPU True here"),
         ([[1, 1]], "a GPU is named twice"),

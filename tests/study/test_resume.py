@@ -168,7 +168,7 @@ def test_the_plan_counts_no_launch_where_only_the_extract_is_due(done, tmp_path)
     (second / EXTRACT.record).write_text('{"digest": "old"}')
     (third / BENCHMARK.record).unlink()
     [line] = [line for line in lines(done, tmp_path) if line.startswith("To do")]
-    assert line.startswith("To do: 1 launches")
+    assert line.startswith("To do: 1 launch,")
     assert "2 to extract again" in line
 
 

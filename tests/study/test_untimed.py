@@ -119,7 +119,7 @@ def test_the_plan_says_what_it_is_for(base, tmp_path):
     text = "\n".join(lines(study(base), tmp_path))
     assert "steps-2_nccl-default_timers-off  <- no cell of the grid: shows what the timers cost" in text
     assert "unset SGLANG_ENABLE_METRICS_DEVICE_TIMER" in text
-    assert "5 cells x 2 launch(es) = 10 launches" in text
+    assert "5 cells x 2 launches = 10 launches" in text
 
 
 def test_switched_off_and_no_longer_it_is_where_it_was(base, tmp_path):

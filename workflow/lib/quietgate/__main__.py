@@ -15,6 +15,7 @@ from typing import Any
 
 from quietgate import __version__
 from quietgate.errors import BadInput
+from quietgate.wording import counted
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -132,7 +133,7 @@ def _verify(args: argparse.Namespace) -> int:
         print(f"note: {note}")
     for problem in found.problems:
         print(problem)
-    print(f"{len(found.problems)} problem(s)" if found.problems else "complete and unchanged")
+    print(counted(len(found.problems), "problem") if found.problems else "complete and unchanged")
     return 1 if found.problems else 0
 
 
@@ -153,7 +154,7 @@ def _migrate(args: argparse.Namespace) -> int:
     from quietgate.share.migrate import migrate
 
     lines = list(migrate(args.results))
-    print(*lines, f"{len(lines)} record(s) brought to the schemas of now", sep="\n")
+    print(*lines, f"{counted(len(lines), 'record')} brought to the schemas of now", sep="\n")
     return 0
 
 

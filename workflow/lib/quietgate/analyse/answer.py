@@ -5,12 +5,13 @@ from __future__ import annotations
 from quietgate.analyse import claims
 from quietgate.analyse.levels import Level
 from quietgate.analyse.question import Question, Row
+from quietgate.wording import counted
 
 
 def refusals(level: Level, question: Question) -> list[Row]:
     """What could not be concluded at this level as a whole, and why."""
     summary = level.summary
-    at = f"at {claims.streams(question.concurrency)}"
+    at = f"at {counted(question.concurrency, 'stream')}"
     found: list[tuple[str, str]] = []
     if summary["status"] == "no_reference":
         found.append(
@@ -48,7 +49,7 @@ def refusals(level: Level, question: Question) -> list[Row]:
         found.append(
             (
                 claims.ONE_LAUNCH,
-                f"{fragile} difference{'s' * (fragile > 1)} {at} would vanish without a single launch {so}.",
+                f"{counted(fragile, 'difference')} {at} would vanish without a single launch {so}.",
             )
         )
     noisy = summary["noisiest_cell"]
@@ -91,7 +92,7 @@ def answer(
     several = len({x.summary["epoch"] for x in measured}) > 1
     of_epoch = f" of epoch {summary['epoch']}" if several else ""
     lead = (
-        f"At {claims.streams(summary['concurrency'])} the fastest {among} cell{of_epoch} is {words}"
+        f"At {counted(summary['concurrency'], 'stream')} the fastest {among} cell{of_epoch} is {words}"
         f" ({top['value']:.1f} tok/s)"
     )
     row = next((r for r in level.contrasts if r["kind"] == "reference" and r["cell"] == top["cell"]), None)
@@ -157,7 +158,7 @@ def _moves(moves: list[Row]) -> str:
     if len(moves) < 2 or moves[0]["axes_words"]:
         return " ".join(r["text"] for r in moves)
     start = f"Whether the best number of steps moves from {moves[0]['against']} to"
-    where = f"at {claims.streams(moves[0]['concurrency'])}"
+    where = f"at {counted(moves[0]['concurrency'], 'stream')}"
 
     def profiles(some: list[Row]) -> str:
         return claims.listed([r["nccl"] for r in some], "or")
@@ -193,7 +194,7 @@ def _elsewhere(level: Level, top: Row, measured: list[Level], axes: tuple[str, .
     epoch, concurrency = level.summary["epoch"], level.summary["concurrency"]
     beside = [x for x in measured if x.summary["epoch"] == epoch and x is not level]
     told = [
-        f"at {claims.streams(other.summary['concurrency'])} {_fastest(other, axes)}"
+        f"at {counted(other.summary['concurrency'], 'stream')} {_fastest(other, axes)}"
         for other in beside
         if _best(other, axes)["cell"] != top["cell"]
     ]

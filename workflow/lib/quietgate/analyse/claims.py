@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from quietgate.wording import counted
+
 # What a higher value of a metric is called, what a lower one, and the verb of the sentence.
 WORDS = {
     "decode_tokens_per_s": ("decodes", "faster", "slower"),
@@ -60,11 +62,6 @@ def axis_words(axis: str, value: Any) -> str:
     return f"{axis} {value}"
 
 
-def streams(concurrency: int) -> str:
-    """A concurrency level in words."""
-    return "1 stream" if concurrency == 1 else f"{concurrency} streams"
-
-
 def ratio(log_ratio: float) -> float:
     """A log ratio as a ratio; infinite where an interval has no end worth a number."""
     return math.exp(log_ratio) if log_ratio < 50.0 else math.inf
@@ -79,25 +76,21 @@ def _number(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else "no limit"
 
 
-def _launches(count: int) -> str:
-    return f"{count} launch{'es' * (count != 1)}"
-
-
 def numbers(row: Mapping[str, Any]) -> str:
     """The parenthesis behind every sentence: ratio, interval, n, correction."""
     if row["ratio_low"] is None:
         return f"ratio {row['ratio']:.3f}, one launch per cell"
     return (
         f"ratio {row['ratio']:.3f}, {100 * row['level']:.3g} % interval {row['ratio_low']:.3f} to"
-        f" {_number(row['ratio_high'])}, {_launches(row['launches'])} against {row['launches_against']},"
-        f" corrected for {row['family']} comparisons"
+        f" {_number(row['ratio_high'])}, {counted(row['launches'], 'launch')} against"
+        f" {row['launches_against']}, corrected for {counted(row['family'], 'comparison')}"
     )
 
 
 def sentence(row: Mapping[str, Any], metric: str) -> str:
     """What one comparison says, with everything a reader needs to judge it."""
     verb, higher, lower = WORDS.get(metric, (f"has {metric}", "higher", "lower"))
-    where = f"at {streams(row['concurrency'])}"
+    where = f"at {counted(row['concurrency'], 'stream')}"
     a, b = row["cell_words"], row["against_words"]
     size = math.log(row["ratio"])
     verdict = row["verdict"]
@@ -156,7 +149,7 @@ def sentence(row: Mapping[str, Any], metric: str) -> str:
 
 def move_sentence(row: Mapping[str, Any]) -> str:
     """Whether the best number of steps moves between two profiles, in one sentence."""
-    where = f"at {streams(row['concurrency'])}"
+    where = f"at {counted(row['concurrency'], 'stream')}"
     here, there = row["nccl"], row["against"]
     rest = f", {row['axes_words']}" if row["axes_words"] else ""
     could = steps_list(row["could_be_best"])

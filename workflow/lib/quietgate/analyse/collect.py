@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 
 from quietgate import records
-from quietgate.analyse import claims, machines, statistics, surroundings, tables, timer_cost, variation
+from quietgate.analyse import machines, statistics, surroundings, tables, timer_cost, variation
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.analyse.within import within_launches
 from quietgate.files import write_json
 from quietgate.gate import across
 from quietgate.gate.evidence import of_stage
+from quietgate.wording import counted
 
 # Made only where there is something to say; where there is no longer, none of an earlier time may stay.
 OPTIONAL = (*tables.OPTIONAL, "variation", "timer_cost")
@@ -82,7 +83,7 @@ def unsteady(gates: Sequence[records.Record]) -> list[str]:
         for level in (of_stage(gate, "warm_up") or {}).get("concurrencies", []):
             counts.setdefault(int(level["concurrency"]), []).append(not level["steady"])
     told = [
-        f"at {claims.streams(level)} in {sum(found)} of {len(found)} launches"
+        f"at {counted(level, 'stream')} in {sum(found)} of {len(found)} launches"
         for level, found in sorted(counts.items())
         if any(found)
     ]

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from quietgate.analyse.launch_records import LaunchRecords
+from quietgate.wording import counted
 
 Row = dict[str, Any]
 
@@ -100,7 +101,7 @@ def warnings(frame: pd.DataFrame, cells: pd.DataFrame) -> list[str]:
     if (busy := others[others >= OTHERS_CORES]).size:
         found.append(
             f"other programs had {_range(busy, 1)} cores during the timed passes of {busy.size} of"
-            f" {launches.ngroups} launches (median of each): nothing should run beside a timed pass"
+            f" {counted(launches.ngroups, 'launch')} (median of each): nothing should run beside a timed pass"
         )
     found += _paces(frame, cells)
     for column, what, cure in (
@@ -110,14 +111,18 @@ def warnings(frame: pd.DataFrame, cells: pd.DataFrame) -> list[str]:
         worst = launches[column].max()
         if (held := worst[worst > HELD_BACK]).size:
             found.append(
-                f"GPUs were held back by {what} in {held.size} of {launches.ngroups} launches, for up to"
+                f"GPUs were held back by {what} in {held.size} of"
+                f" {counted(launches.ngroups, 'launch')}, for up to"
                 f" about {100 * held.max():.0f} % of a pass: {cure} (`nvidia-smi -q -d PERFORMANCE`)"
             )
-    for level, clocks in frame.dropna(subset="gpu_clock_mhz").groupby("concurrency")["gpu_clock_mhz"]:
+    known = frame.dropna(subset="gpu_clock_mhz")
+    for level in sorted(known["concurrency"].unique().tolist()):
+        clocks = known.loc[known["concurrency"] == level, "gpu_clock_mhz"]
         if clocks.max() > CLOCK_RATIO * clocks.min():
             found.append(
-                f"GPU clocks at the end of a pass were {_range(clocks, 0)} MHz at {level} stream(s): launches"
-                " at other clocks are other machines; lock them (`nvidia-smi --lock-gpu-clocks`)"
+                f"GPU clocks at the end of a pass were {_range(clocks, 0)} MHz at"
+                f" {counted(level, 'stream')}: launches at other clocks are other machines; lock them"
+                " (`nvidia-smi --lock-gpu-clocks`)"
             )
     return found
 

@@ -17,6 +17,7 @@ from quietgate.analyse.launches import launch_values
 from quietgate.analyse.question import Models, Row
 from quietgate.analyse.statistics import ALPHA, METRIC, rounded
 from quietgate.study import command
+from quietgate.wording import counted
 
 COLUMNS = (
     "epoch", "concurrency", "cell", "untimed", "timers", "launches", "launches_untimed",
@@ -116,7 +117,7 @@ def _text(row: Row, timers: list[str], concurrency: int) -> str:
     else:
         known = f"95 % interval {row['percent_low']:+.1f} to {row['percent_high']:+.1f} %; {launches}"
     return (
-        f"At {claims.streams(concurrency)}, with {names} on, {row['cell']} decodes "
+        f"At {counted(concurrency, 'stream')}, with {names} on, {row['cell']} decodes "
         f"{row['decode_tokens_per_s']:.1f} tok/s, "
         f"without {row['untimed_decode_tokens_per_s']:.1f}: {row['percent']:+.1f} % ({known})."
     )

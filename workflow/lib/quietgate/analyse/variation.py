@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from quietgate.analyse import claims
+from quietgate.wording import counted
 
 PARTS = ("target", "draft", "extend", "other")
 COLUMNS = (
@@ -71,8 +71,8 @@ def _level(concurrency: int, launches: pd.DataFrame, off: pd.DataFrame) -> dict[
 def warnings(frame: pd.DataFrame) -> list[str]:
     """A sentence where launches differ much and the timed stages are not why."""
     told = [
-        f"at {claims.streams(int(row['concurrency']))} by {row['cycle_sd_percent']:.0f} % of a cycle (sd), of"
-        f" which {min(row['other_percent'], 100.0):.0f} % lies outside the timed stages"
+        f"at {counted(int(row['concurrency']), 'stream')} by {row['cycle_sd_percent']:.0f} % of a cycle (sd),"
+        f" of which {min(row['other_percent'], 100.0):.0f} % lies outside the timed stages"
         for row in frame.to_dict("records")
         if row["cycle_sd_percent"] > _SD_PERCENT
         and row["other_percent"] > _SHARE_PERCENT

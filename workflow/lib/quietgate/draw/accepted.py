@@ -18,6 +18,7 @@ from quietgate.draw.frames import each, groups
 from quietgate.draw.lines import legend, legend_handles, points, steps_handles
 from quietgate.draw.style import COLUMN_IN, PAGE_IN, Look, figure, steps_looks, whole_numbers
 from quietgate.study import command
+from quietgate.wording import counted
 
 FEWEST_FOR_A_FIT = 3
 ALL_PROFILES = ""
@@ -60,8 +61,8 @@ def acceptance(material: Material) -> Drawn:
         row[0].set_ylabel("share of cycles accepted")
     caption = captions.join(
         "Share of cycles in which the draft at a position was accepted (with all before it), at"
-        f" {captions.streams(material.lowest)}, from the servers' own histograms over all timed requests. One"
-        " plus the sum over a line is its tokens per cycle; all at 1 would be the ceiling, steps + 1.",
+        f" {counted(material.lowest, 'stream')}, from the servers' own histograms over all timed requests."
+        " One plus the sum over a line is its tokens per cycle; all at 1 would be the ceiling, steps + 1.",
         f"Cycles per line: {int(frame.groupby('cell')['cycles'].first().min())} or more.",
         captions.not_measured(material, ""),
         captions.not_proved(material, ""),
@@ -133,7 +134,7 @@ def verify_cost(material: Material) -> Drawn:
         for name in ("ms_per_drafted_token", "ms_at_no_token"):
             frame[name] = [by_profile.get(str(nccl), whole).get(name) for nccl in frame["nccl"]]
     caption = captions.join(
-        f"Target-verify time per cycle at {captions.streams(material.lowest)} against the tokens verified"
+        f"Target-verify time per cycle at {counted(material.lowest, 'stream')} against the tokens verified"
         " (drafted tokens + 1), one marker per launch; larger open markers: a decode forward without"
         " speculation, not part of the fit.",
         _fit_sentence(fits, frame["nccl"].nunique()),

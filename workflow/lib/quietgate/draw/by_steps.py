@@ -15,6 +15,7 @@ from quietgate.draw.frames import each
 from quietgate.draw.lines import dodge, failures, legend, legend_handles, lines, page
 from quietgate.draw.style import GREY, whole_numbers
 from quietgate.draw.values import over_grid, panels
+from quietgate.wording import counted
 
 
 def decode_tokens_per_s(material: Material) -> Drawn:
@@ -53,7 +54,7 @@ def _speed(material: Material, metric: str, marks: bool) -> Drawn:
     }[metric]
     caption = captions.join(
         f"{captions.METRICS[metric].capitalize()} ({definition}; median over the requests of a pass) at"
-        f" {captions.streams(streams)} against speculative steps; 0 steps: no speculation.",
+        f" {counted(streams, 'stream')} against speculative steps; 0 steps: no speculation.",
         captions.launches(frame),
         captions.apart(material),
         _mark_sentence(shown),
@@ -84,7 +85,7 @@ def tokens_per_cycle(material: Material) -> Drawn:
     ceiling = Line2D([], [], color=GREY, lw=0.8, ls=(0, (2, 2)), label="ceiling: steps + 1")
     legend(made, [*legend_handles(material), ceiling], frame)
     caption = captions.join(
-        f"Tokens per cycle, (completion tokens - 1) / verify passes, at {captions.streams(streams)};"
+        f"Tokens per cycle, (completion tokens - 1) / verify passes, at {counted(streams, 'stream')};"
         " 1 without speculation. Dashed: the ceiling, every drafted token accepted.",
         captions.launches(frame),
         captions.apart(material),

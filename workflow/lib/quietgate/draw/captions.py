@@ -21,11 +21,6 @@ METRICS = {
 }
 
 
-def streams(count: int) -> str:
-    """A number of streams in words."""
-    return "1 stream" if count == 1 else f"{count} streams"
-
-
 def launches(frame: pd.DataFrame, dots: bool = True) -> str:
     """n and interval of the cells in a frame of `values.over_grid`; `dots`: launches are drawn too."""
     cells = frame[frame["launches"] > 0]

@@ -12,6 +12,7 @@ from quietgate.draw.frames import each
 from quietgate.draw.lines import legend, legend_handles, points
 from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure
 from quietgate.draw.values import per_launch
+from quietgate.wording import counted
 
 METRIC = "decode_tokens_per_s"
 
@@ -41,7 +42,7 @@ def drift(material: Material) -> Drawn:
     slope = _slope(frame)
     moved = f"Least squares over all launches: {slope:+.2f} % over the study" if slope is not None else ""
     caption = captions.join(
-        f"Decode tok/s of each launch at {captions.streams(material.lowest)} against the geometric mean of"
+        f"Decode tok/s of each launch at {counted(material.lowest, 'stream')} against the geometric mean of"
         " its cell's launches on the same machine, when it was measured; dotted: a new block begins. The"
         " reference cell (stars) is the sentinel.",
         f"{moved}; blocks take such a drift out of the comparisons." if moved else "",
@@ -114,7 +115,7 @@ def predicted(material: Material) -> Drawn:
     worst = each(frame)[int(off.to_numpy().argmax())]
     caption = captions.join(
         "Tokens per cycle over cycle time (sums over all requests of a pass) against the median decode tok/s"
-        f" of the requests at {captions.streams(material.lowest)}; one marker per launch, grey: equal. A"
+        f" of the requests at {counted(material.lowest, 'stream')}; one marker per launch, grey: equal. A"
         " check of the arithmetic, not a result.",
         f"Median difference {off.median():.2g} %,"
         f" largest {off.max():.2g} % ({worst['cell']} {worst['launch']}).",

@@ -15,6 +15,7 @@ from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.lines import legend
 from quietgate.draw.style import COLUMN_IN, PAGE_IN, STAGES, categories, figure
 from quietgate.draw.values import failure_of, gone, panels
+from quietgate.wording import counted
 
 SOURCES = {
     "device_timer": "SGLang's stage timer",
@@ -88,7 +89,7 @@ def cycle_stages(material: Material) -> Drawn:
         handles[0].set_label("whole cycle (no stage was timed)")
     legend(made, handles)
     caption = captions.join(
-        f"Time of one cycle at {captions.streams(material.lowest)}, split by stage (median over launches);"
+        f"Time of one cycle at {counted(material.lowest, 'stream')}, split by stage (median over launches);"
         " at 0 steps a cycle is one decode forward.",
         _source_sentence(frame),
         "The top part is the cycle as the requests saw it less its stages: sampling, tree building, the"

@@ -21,6 +21,7 @@ from quietgate.draw.frames import each
 from quietgate.draw.lines import beside, failure_glyphs, legend, page
 from quietgate.draw.style import COLUMN_IN, GREY, PAGE_IN, figure, whole_numbers
 from quietgate.draw.values import failure_of, gone, over_grid, panels, per_launch
+from quietgate.wording import counted
 
 METRIC = "decode_tokens_per_s"
 
@@ -69,7 +70,7 @@ def speed_up(material: Material) -> Drawn:
     axis.set_xlabel("speculative steps")
     reference = next(c for c in material.study["cells"] if c["id"] == material.study["reference"])
     caption = captions.join(
-        f"Decode tok/s at {captions.streams(material.lowest)} divided by that of the reference cell"
+        f"Decode tok/s at {counted(material.lowest, 'stream')} divided by that of the reference cell"
         f" {reference['id']} (marked ref); orange is faster, purple slower.",
         _claim_sentence(frame),
         "Not compared: no block on one machine with the reference."
@@ -133,8 +134,9 @@ def _claim_sentence(frame: pd.DataFrame) -> str:
     few, most = int(counts.min()), int(counts.max())
     many = f"{most}" if few == most else f"{few} to {most}"
     return (
-        f"Bold with *: a difference is claimed (joint {100 * level:.3g} % interval over {family} comparisons"
-        f" leaves out 1, and so without any single launch; n = {many} launches per cell)."
+        f"Bold with *: a difference is claimed (joint {100 * level:.3g} % interval over"
+        f" {counted(family, 'comparison')} leaves out 1, and so without any single launch;"
+        f" n = {many} launches per cell)."
     )
 
 
@@ -171,7 +173,7 @@ def interaction(material: Material) -> Drawn:
     legend(made, handles, _lost(material, means))
     noise = material.nothing_exercised
     caption = captions.join(
-        f"Decode tok/s at {captions.streams(material.lowest)} under a profile divided by that under"
+        f"Decode tok/s at {counted(material.lowest, 'stream')} under a profile divided by that under"
         f" {base['nccl']} at the same steps; 1: no difference.",
         "No profile did anything, so that both sides are the same configuration: distances from 1 show how"
         " two measurements of it differ, and nothing of the profiles."
@@ -277,4 +279,4 @@ def _interaction_sentence(material: Material) -> str:
     if not rows:
         return ""
     claimed = sum(bool(r["claim"]) for r in rows)
-    return f"Of {len(rows)} interactions (ratios of ratios) tested, {claimed} are claimed."
+    return f"{counted(len(rows), 'interaction')} (ratios of ratios) tested, {claimed} claimed."

@@ -16,6 +16,7 @@ from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.frames import each, groups
 from quietgate.draw.lines import legend
 from quietgate.draw.style import PAGE_IN, categories, figure
+from quietgate.wording import counted
 
 _PERCENTILES = (5, 25, 50, 75, 95)
 _LATENCIES = (
@@ -61,7 +62,7 @@ def latency(material: Material) -> Drawn:
             for cell in gone:
                 foot = axis.get_xaxis_transform()
                 axis.plot(places[cell["id"]], 0.04, "kx", ms=3.5, mew=1.0, transform=foot, clip_on=False)
-            axis.set_title(captions.streams(level))
+            axis.set_title(counted(level, "stream"))
             axis.set_ylabel(label)
             axis.set_ylim(bottom=0)
             categories(axis, list(kinds.values()), rotation=90 if material.axes else 0)
@@ -80,10 +81,10 @@ def latency(material: Material) -> Drawn:
         handles.append(Line2D([], [], ls="", marker="x", color="black", ms=4, mew=1.0, label="failed cell"))
     legend(made, handles)
     few, most = int(frame["requests"].min()), int(frame["requests"].max())
-    counted = f"{most}" if few == most else f"{few} to {most}"
+    many = f"{most}" if few == most else f"{few} to {most}"
     caption = captions.join(
         "Latencies of the timed requests of all launches: box from the 25th to the 75th percentile with the"
-        f" median, whiskers from the 5th to the 95th; {counted} requests per box. Time per"
+        f" median, whiskers from the 5th to the 95th; {many} requests per box. Time per"
         " output token is the decode time after the first chunk over its tokens. Requests of one launch are"
         " not independent: the spread is not the uncertainty of a cell.",
         captions.apart(material, "not comparable with the other boxes"),

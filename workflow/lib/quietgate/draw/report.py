@@ -18,6 +18,7 @@ from quietgate.draw.frames import Row, each
 from quietgate.draw.report_words import FILTERS
 from quietgate.draw.values import over_grid
 from quietgate.files import read_json, write_atomic
+from quietgate.wording import counted
 
 TEMPLATE = "report.html.j2"
 # Figures wider than this many points are given the whole width of the page.
@@ -93,12 +94,12 @@ def answer(material: Material, statistics: Mapping[str, Any] | None) -> list[str
     # A profile that is not proved to have done anything is no reason to call its cell the fastest.
     base = next(c["nccl"] for c in material.study["cells"] if c["id"] == material.study["reference"])
     proved = known[(known["nccl"] == base) | ~known["cell"].map(material.hollow).astype(bool)]
-    counted = proved if len(proved) else known
-    best = each(counted.loc[[counted["value"].idxmax()]])[0]
+    among = proved if len(proved) else known
+    best = each(among.loc[[among["value"].idxmax()]])[0]
     return [
         captions.join(
             f"The highest median was measured for {best['cell']}: {best['value']:.1f} decode tok/s at"
-            f" {captions.streams(material.lowest)}.",
+            f" {counted(material.lowest, 'stream')}.",
             captions.not_proved(material, ""),
         ),
         "Whether the best number of steps moves between NCCL profiles was not tested.",

@@ -11,6 +11,7 @@ from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.frames import Row, each
 from quietgate.draw.values import failure_of, over_grid
 from quietgate.study.plan import quoted
+from quietgate.wording import counted
 
 _COLUMNS = ("decode_tokens_per_s", "request_tokens_per_s", "tokens_per_cycle", "cycle_ms")
 
@@ -142,7 +143,10 @@ def machine(study: Mapping[str, Any], launched: Sequence[Mapping[str, Any]]) -> 
     found = []
     for name, values in machines.distinct(launched).items():
         several = len(values) > 1
-        told = [f"{value} ({_launches(places)})" if several else value for value, places in values.items()]
+        told = [
+            f"{value} ({counted(len(places), 'launch')})" if several else value
+            for value, places in values.items()
+        ]
         found.append((name, "; ".join(told)))
     versions: dict[str, list[str]] = {}
     for record in launched or [study]:
@@ -159,10 +163,6 @@ def machine(study: Mapping[str, Any], launched: Sequence[Mapping[str, Any]]) -> 
         ("seed of the run order", str(study.get("seed"))),
     ]
     return [(name, value) for name, value in facts if value]
-
-
-def _launches(places: Sequence[str]) -> str:
-    return "1 launch" if len(places) == 1 else f"{len(places)} launches"
 
 
 def server(study: Mapping[str, Any], launched: Sequence[Mapping[str, Any]]) -> list[str]:

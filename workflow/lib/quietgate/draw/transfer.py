@@ -10,6 +10,7 @@ from quietgate.draw.drawn import Drawn, Material, NotDrawn
 from quietgate.draw.lines import failures, legend, legend_handles, lines
 from quietgate.draw.style import PAGE_IN, figure, whole_numbers
 from quietgate.draw.values import over_grid, panels
+from quietgate.wording import counted
 
 TARGET, TRANSFER = "target_ms", "nccl_transfer_ms"
 LABELS = {TARGET: "target verify (ms)", TRANSFER: "NCCL transfer in it (ms)"}
@@ -38,7 +39,7 @@ def transfer(material: Material) -> Drawn:
     frame = pd.concat([f.assign(metric=metric) for metric, f in frames.items()], ignore_index=True)
     legend(made, legend_handles(material), frames[TARGET])
     caption = captions.join(
-        f"Left: time of the target's pass of a cycle at {captions.streams(streams)} (verify; at 0 steps the"
+        f"Left: time of the target's pass of a cycle at {counted(streams, 'stream')} (verify; at 0 steps the"
         f" decode forward), {_sources(material)}.",
         "Right: of it, NCCL moving data, from the profiler's traces: of every collective the shortest kernel"
         " over the ranks, summed per pass; the rest of each kernel is waiting for the other ranks.",

@@ -15,6 +15,7 @@ from typing import Any
 from quietgate.gate import switched_off
 from quietgate.gate.evidence import of_stage
 from quietgate.inspect import nccl
+from quietgate.wording import counted
 
 Record = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -139,7 +140,7 @@ def _compare(
         most = found["alike_at"][-1]
         why = f"with more streams NCCL serves them differently, {difference}"
         statement = (
-            f"{name_a} and {name_b} cannot differ on decode at {most} stream{'s' * (most != 1)}: NCCL serves "
+            f"{name_a} and {name_b} cannot differ on decode at {counted(most, 'stream')}: NCCL serves "
             f"every collective of that size {served}, a measured difference is noise; {why}"
         )
     else:
@@ -188,5 +189,5 @@ def _how(ways: Any) -> str:
     texts = []
     for algorithm, protocol, channels in ways or ():
         text = " ".join(str(x) for x in (algorithm, protocol) if x)
-        texts.append(f"{text} on {channels} channel{'s' * (channels != 1)}" if channels else text)
+        texts.append(f"{text} on {counted(channels, 'channel')}" if channels else text)
     return " or ".join(texts)

@@ -18,6 +18,7 @@ from quietgate.gate.degenerate import loop_in_answer
 from quietgate.gate.stage import POLL_S, Evidence, Proof, StageFailed, Subject
 from quietgate.gate.waiting import standstill
 from quietgate.measure import stages as metrics
+from quietgate.wording import counted
 
 # More than this share of the possible tokens per cycle is no model's guess any more.
 _SUSPICIOUS = 0.98
@@ -104,10 +105,10 @@ def problems(summary: Evidence, plan: Any) -> list[str]:
     """What one answer's counts say against the cell: too few tokens, speculation off or on, bounds."""
     tokens, cycles = summary["completion_tokens"], summary["spec_verify_ct"] or 0
     if tokens < 2:
-        return [f"{tokens} token(s) were generated of {plan.decode_tokens}: no decode happened"]
+        return [f"{counted(tokens, 'token')} of {plan.decode_tokens} generated: no decode happened"]
     if plan.steps == 0:
         if cycles:
-            return [f"{cycles} verify passes without speculation asked for"]
+            return [f"{counted(cycles, 'verify pass')} without speculation asked for"]
         return []
     if not cycles:
         return [f"no verify pass in {tokens} tokens: speculation with {plan.steps} steps is not on"]
@@ -116,7 +117,9 @@ def problems(summary: Evidence, plan: Any) -> list[str]:
         rate = (tokens - 1) / cycles
         return [f"{rate:.2f} tokens per cycle, more than {plan.steps} steps can give ({most})"]
     if cycles > tokens - 1 + _SPARE_CYCLES:
-        return [f"{cycles} verify passes for {tokens} tokens: fewer than one token per cycle"]
+        return [
+            f"{counted(cycles, 'verify pass')} for {counted(tokens, 'token')}: fewer than one token per cycle"
+        ]
     return []
 
 

@@ -39,6 +39,6 @@ def loop_in_answer(token_ids: Sequence[int] | None, text: str) -> str | None:
         return None
     if token_ids and period_of_loop(text, _MAX_PERIOD_CHARACTERS, least=2) is None:
         return None
-    unit = "token(s)" if token_ids else "word(s)"
+    unit = "tokens" if token_ids else "words"
     length = max(MIN_TOKENS, len(items) // 2)
     return f"the last {length} {unit} are {period} repeated: ...{text[-60:]!r}"

@@ -11,6 +11,7 @@ from quietgate.gate import ranks
 from quietgate.gate.ranks import Rank
 from quietgate.gate.stage import POLL_S, Evidence, Proof, StageFailed, Subject
 from quietgate.study.nccl_variables import is_nccl
+from quietgate.wording import counted
 
 # Variables that SGLang overwrites whatever it was given (0.4.6 to 0.5.23).
 _OVERWRITTEN = {
@@ -61,7 +62,8 @@ def prove(subject: Subject) -> Proof:
         titles = [f"{r.title} (pid {r.pid})" for r in found]
         raise StageFailed(
             "environment",
-            f"{plan.ranks} rank(s) were asked for, {len(found)} scheduler process(es) run under our launcher",
+            f"{counted(plan.ranks, 'rank')} asked for, {counted(len(found), 'scheduler process')} under our"
+            " launcher",
             titles,
             evidence,
         )

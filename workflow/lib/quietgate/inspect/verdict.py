@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from quietgate.inspect.failure_classes import Failure, told
 from quietgate.inspect.failure_ranks import GENERIC, REQUEST, ROOT, SYMPTOM, VAGUE
+from quietgate.wording import counted
 
 
 @dataclass
@@ -130,7 +131,7 @@ class Evidence:
     def _missing(self, stage: str | None) -> Failure | None:
         """A hang shows by what is missing: something began, never ended, and nothing says why."""
         if self._starts > self._completes:
-            said = f"{self._starts} communicator(s) began to initialise, {self._completes} completed"
+            said = f"{counted(self._starts, 'communicator')} began to initialise, {self._completes} completed"
             return told("hang", f"NCCL: {said}", self._start_line)
         if self.leaked and stage is not None and stage.endswith("begin"):
             return told("hang", f"the log ends in the stage {stage!r}, which began and never ended", None)

@@ -16,6 +16,7 @@ from quietgate import gpus
 from quietgate.errors import BadInput
 from quietgate.gpus import Gpu
 from quietgate.serve.locks import Lock, try_lock
+from quietgate.wording import counted
 
 FOLDER_VARIABLE = "QUIETGATE_SLOT_DIR"
 DEFAULT_FOLDER = "/tmp/quietgate-slots"
@@ -140,7 +141,7 @@ def _listed(number: int, wanted: Any, seen: list[tuple[str, str]]) -> Slot:
     for gpu in wanted:
         if isinstance(gpu, bool) or not isinstance(gpu, int) or not 0 <= gpu < len(seen):
             raise BadInput(
-                f"slots[{number}]: no GPU {gpu!r} here; this machine shows {len(seen)} GPU(s)"
+                f"slots[{number}]: no GPU {gpu!r} here; this machine shows {counted(len(seen), 'GPU')}"
                 + (f", numbered 0 to {len(seen) - 1}" if seen else "")
             )
     if len(set(wanted)) != len(wanted):

@@ -22,6 +22,7 @@ from quietgate.share.archive import opened, shown
 from quietgate.share.ratios import Ratio, ratios
 from quietgate.share.study_record import read_study
 from quietgate.study.resume import differing_keys
+from quietgate.wording import counted
 
 METRIC = "decode_tokens_per_s"
 # What differs between any two runs and says nothing.
@@ -75,11 +76,12 @@ def _lines(a: _Side, b: _Side, path_a: Path, path_b: Path) -> Iterator[str]:
     common = [c for c in ids_a if c in ids_b]
     if not common:
         raise BadInput(f"{shown(path_a)} and {shown(path_b)}: no cell in common; compare studies of one grid")
-    yield f"A: {path_a} ({a.study['study']}, {len(ids_a)} cells)"
-    yield f"B: {path_b} ({b.study['study']}, {len(ids_b)} cells)"
+    yield f"A: {path_a} ({a.study['study']}, {counted(len(ids_a), 'cell')})"
+    yield f"B: {path_b} ({b.study['study']}, {counted(len(ids_b), 'cell')})"
     for name, side in (("A", a), ("B", b)):
         if side.problems:
-            yield f"note: {name} has {side.problems} problem(s); `python -m quietgate verify` tells which"
+            wrong = counted(side.problems, "problem")
+            yield f"note: {name} has {wrong}; `python -m quietgate verify` tells which"
     for name, only in (("A", set(ids_a) - set(ids_b)), ("B", set(ids_b) - set(ids_a))):
         if only:
             yield f"only in {name}: {', '.join(sorted(only))}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from quietgate import records
 from quietgate.files import read_json, sha256
+from quietgate.wording import counted
 
 NAME = "ro-crate-metadata.json"
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
@@ -144,7 +145,7 @@ def _run(root: Path, study: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "@type": "CreateAction",
         "name": f"Run of the study {study['study']}",
-        "description": f"{len(study['launches'])} launches, {failed} of them failed",
+        "description": f"{counted(len(study['launches']), 'launch')}, {failed} failed",
         "startTime": f"{min(times)[:19]}Z",
         "endTime": f"{max(times)[:19]}Z",
         "actionStatus": {"@id": f"http://schema.org/{status}"},

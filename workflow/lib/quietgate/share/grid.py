@@ -11,6 +11,7 @@ from quietgate.errors import BadInput
 from quietgate.share.archive import shown
 from quietgate.study import Study
 from quietgate.study.earlier import launches_of
+from quietgate.wording import counted
 
 
 def problems(study: records.Record) -> Iterator[str]:
@@ -48,7 +49,7 @@ def problems(study: records.Record) -> Iterator[str]:
     wanted = study["config"].get("replicates")
     for cell_id, count in launches.items():
         if isinstance(wanted, int) and count < wanted:
-            yield f"study.json: {count} launches of {cell_id} are listed, the config asks for {wanted}"
+            yield f"study.json: {counted(count, 'launch')} of {cell_id} listed, the config asks for {wanted}"
 
 
 def notes(study: records.Record) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from quietgate import records
 from quietgate.errors import BadInput
 from quietgate.files import sha256
+from quietgate.wording import counted
 
 
 def problems(root: Path, study: records.Record) -> Iterator[str]:
@@ -21,7 +22,7 @@ def problems(root: Path, study: records.Record) -> Iterator[str]:
             yield from _named(root, f"tables/{table['name']}.csv", table["sha256"])
         if found["inputs"] != len(study["launches"]):
             count = len(study["launches"])
-            yield f"tables/tables.json: made from {found['inputs']} launches, the study has {count}"
+            yield f"tables/tables.json: made from {counted(found['inputs'], 'launch')}, the study has {count}"
         if not (root / "tables/statistics.json").is_file():
             yield "tables/statistics.json: missing"
     drawn = _record(root / "figures/figures.json", "figures", study)

@@ -8,6 +8,7 @@ from typing import Any
 
 from quietgate.files import read_json
 from quietgate.share import cost
+from quietgate.wording import counted
 
 # What shows a claim: contrasts against the reference, and what follows from the grid.
 _FIGURE = {"reference": "speed_up", "interaction": "interaction"}
@@ -37,10 +38,13 @@ def _lines(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> 
     yield ""
     left_out = len(study.get("left_out", ()))
     asked = f" of {len(study['launches']) + left_out} asked for" if left_out else ""
+    levels = sorted(config["benchmark"]["concurrency"])
+    several = f"{', '.join(map(str, levels[:-1]))} and " if levels[1:] else ""
     yield (
-        f"{len(study['cells'])} cells, {len(study['launches'])} launches of a server{asked},"
-        f" {config['benchmark']['repeats']} timed passes per launch at"
-        f" {', '.join(map(str, sorted(config['benchmark']['concurrency'])))} stream(s)."
+        f"{counted(len(study['cells']), 'cell')},"
+        f" {counted(len(study['launches']), 'launch')} of a server{asked},"
+        f" {counted(config['benchmark']['repeats'], 'timed pass')} per launch at"
+        f" {several}{counted(levels[-1], 'stream')}."
         " Made with Quietgate; every number follows from the raw requests in this archive."
     )
     yield ""

@@ -20,6 +20,7 @@ from quietgate.share.archive import below, opened, shown
 from quietgate.share.migrate import version_of, version_problem
 from quietgate.share.remake import ARCHIVE
 from quietgate.share.study_record import read_study
+from quietgate.wording import counted
 
 # More lines than this help nobody.
 MAX_PROBLEMS = 200
@@ -100,7 +101,7 @@ def _bytes(root: Path, notes: list[str]) -> list[str]:
     if (root / ARCHIVE).exists():
         return changed + extra
     if extra:
-        notes.append(f"{len(extra)} files are not listed in {checksums.NAME}, the first: {extra[0]}")
+        notes.append(f"not listed in {checksums.NAME}: {counted(len(extra), 'file')}, the first: {extra[0]}")
     return changed
 
 

@@ -14,6 +14,7 @@ from quietgate.steps import server
 from quietgate.steps.gated import gated
 from quietgate.steps.place import Place
 from quietgate.study.stages import BENCHMARK
+from quietgate.wording import counted
 
 
 def main(record: str, log: str) -> None:
@@ -104,7 +105,7 @@ def _summary(result: passes.PassResult, concurrency: int, repeat: int, flushed: 
 
 
 def _told(summary: dict[str, Any]) -> str:
-    head = f"benchmark, {summary['concurrency']} stream(s), repeat {summary['repeat']}: "
+    head = f"benchmark, {counted(summary['concurrency'], 'stream')}, repeat {summary['repeat']}: "
     if summary["status"] != "passed":
         return head + "NOT VALID: " + "; ".join(summary["problems"][:3])
     return head + (

@@ -12,6 +12,7 @@ from quietgate.steps import server
 from quietgate.steps.gated import gated
 from quietgate.steps.place import Place
 from quietgate.study.stages import CAPTURE
+from quietgate.wording import counted
 
 
 def main(record: str, log: str) -> None:
@@ -39,5 +40,5 @@ def _work(place: Place) -> tuple[str, dict[str, Any]]:
         )
         held.check()
     size = sum(f["bytes"] for f in fields["trace_files"]) / 1e6
-    place.say(f"profiler: {len(fields['trace_files'])} trace file(s), {size:.1f} MB")
+    place.say(f"profiler: {counted(len(fields['trace_files']), 'trace file')}, {size:.1f} MB")
     return live.instance, fields

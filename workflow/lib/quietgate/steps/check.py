@@ -11,6 +11,7 @@ from quietgate.share.seal import seal
 from quietgate.steps.place import FROZEN
 from quietgate.study import Study
 from quietgate.study.stages import chain, launch_folder, tables_digest
+from quietgate.wording import counted
 
 
 def main(record: str, log: str) -> None:
@@ -22,7 +23,7 @@ def main(record: str, log: str) -> None:
     if lines:
         print(*lines, sep="\n", file=sys.stderr)
         then = "the next run repeats what failed" if study.config["retry_failed"] else "retry_failed is off"
-        print(f"{len(lines)} problem(s); {then}", file=sys.stderr)
+        print(f"{counted(len(lines), 'problem')}; {then}", file=sys.stderr)
         sys.exit(1)
     records.write(
         Path(record),

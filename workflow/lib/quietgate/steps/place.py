@@ -11,6 +11,7 @@ from typing import Any
 from quietgate import records
 from quietgate.study import Launch, Study, typical
 from quietgate.study.stages import Stage, chain, launch_folder, live_folder, stage_digest
+from quietgate.wording import counted
 
 FROZEN = ".live/study.json"
 
@@ -109,7 +110,8 @@ class Place:
         done = typical.ended(self.study, self.results)
         left = len(self.study.launches) - len(done)
         each = typical.middle([typical.seconds(self.study, self.results, x) for x in typical.sample(done)])
-        return f"{left} launches left" + (f", about {_words(each * left)}" if each is not None else "")
+        about = f", about {_words(each * left)}" if each is not None and left else ""
+        return f"{counted(left, 'launch')} left{about}"
 
 
 def _words(seconds: float) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from quietgate.errors import BadInput
 from quietgate.share import redraw, verify
 from quietgate.share.archive import opened
+from quietgate.wording import counted
 
 
 def main(results: str, scratch: str, log: str) -> None:
@@ -47,7 +48,7 @@ def review(results: Path, scratch: Path, say: Callable[[str], None]) -> bool:
         for line in found.notes:
             say(f"note: {line}")
         say(
-            f"verified: {len(found.problems)} problem(s)"
+            f"verified: {counted(len(found.problems), 'problem')}"
             if found.problems
             else "verified: whole and unchanged"
         )

@@ -15,6 +15,7 @@ from quietgate.study.resume import measured, plan_redo
 from quietgate.study.stages import EXTRACT, chain, launch_folder
 from quietgate.study.study import Study
 from quietgate.study.warnings import warnings
+from quietgate.wording import counted
 
 # Assumed where nothing was measured yet: a launch with boot, gate, passes and stop on the default study.
 _UNKNOWN_LAUNCH_S = 60.0
@@ -77,8 +78,9 @@ def _head(study: Study) -> Iterator[str]:
     config = study.config
     yield f"Study {study.name} ({study.source})" + (f": {config['title']}" if config["title"] else "")
     yield (
-        f"{len(study.launched)} cells x {config['replicates']} launch(es) = {len(study.asked_for)} launches; "
-        f"per launch {config['benchmark']['repeats']} repeat(s) at concurrency "
+        f"{counted(len(study.launched), 'cell')} x {counted(config['replicates'], 'launch')}"
+        f" = {counted(len(study.asked_for), 'launch')}; "
+        f"per launch {counted(config['benchmark']['repeats'], 'repeat')} at concurrency "
         + ", ".join(map(str, sorted(config["benchmark"]["concurrency"])))
     )
     if study.left_out:
@@ -167,7 +169,7 @@ def _state(study: Study, results: Path) -> Iterator[str]:
     todo = len(new) + len(unfinished) + len(redo) - len(offline)
     seconds, size, source = _typical(study, results)
     yield (
-        f"To do: {todo} launches, about {todo * seconds / 60:.0f} min and "
+        f"To do: {counted(todo, 'launch')}, about {todo * seconds / 60:.0f} min and "
         f"{todo * size / 1e6:.0f} MB ({source})"
         + (f"; {len(offline)} to extract again, without a server" if offline else "")
     )
