@@ -15,6 +15,7 @@ from .llama import Llama
 LATER_DEPTH_WEIGHT = 0.8  # a wrong guess makes the deeper ones worthless, so they count less
 REPORT_EVERY = 100
 OWN_TEXT_PROMPT = 24  # tokens of the corpus that start one of the target's own texts
+OWN_TEXTS_AT_ONCE = 256  # PyTorch keeps each outgrown cache of keys and values: 2000 texts at once took 95 GB
 
 Report = Callable[[str], None]
 
@@ -94,7 +95,7 @@ def own_text(
         flat = prompts[:strange].flatten()
         order = torch.randperm(len(flat), generator=excerpts.random)
         prompts[:strange] = flat[order.to(flat.device)].view(strange, -1)
-    return target.continued(prompts, length).flatten()
+    return torch.cat([target.continued(some, length) for some in prompts.split(OWN_TEXTS_AT_ONCE)]).flatten()
 
 
 def train_draft(
