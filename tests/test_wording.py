@@ -12,6 +12,7 @@ from quietgate.wording import counted
         (0, "launch", "0 launches"),
         (2, "timed pass", "2 timed passes"),
         (8, "stream", "8 streams"),
+        (2, "scheduler process", "2 scheduler processes"),
     ],
 )
 def test_one_is_singular_and_nothing_else(number, noun, told):

@@ -146,7 +146,7 @@ def test_small_leaves_out_traces_and_logs_and_says_so(study: Path, tmp_path: Pat
         assert "traces and logs were left out" in (root / "REVIEWERS.md").read_text()
         found = verify.check(root)
         assert found.problems == []
-        assert "1 profiles not extracted again: their traces were left out of the archive" in found.notes
+        assert "1 profile not extracted again: their traces were left out of the archive" in found.notes
         verdicts, _ = redraw.redraw(root, tmp_path / "scratch")
         assert {v.verdict for v in verdicts} == {redraw.IDENTICAL}
         archive = json.loads((root / "archive.json").read_text())

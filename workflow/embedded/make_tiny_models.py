@@ -21,7 +21,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
-from tiny import corpus, eagle3, export, llama, training
+from tiny import conversations, corpus, eagle3, export, llama, training
 
 CONTEXT_LENGTH = 2048
 KV_HEADS = 2
@@ -38,6 +38,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=4, help="query heads, an even number (%(default)s)")
     parser.add_argument("--vocab", type=int, default=384, help="tokens of the vocabulary (%(default)s)")
     parser.add_argument("--corpus-chars", type=int, default=60_000, help="text to learn (%(default)s)")
+    parser.add_argument(
+        "--conversations", type=int, default=0,
+        help="learn the text as the answers of so many exchanges in the chat template's form, 400 for the"
+        " default text, by a model that can hold it (%(default)s: the bare text)",
+    )  # fmt: skip
     parser.add_argument("--train-steps", type=int, default=600, help="of the target (%(default)s)")
     parser.add_argument("--draft-steps", type=int, default=300, help="of the draft (%(default)s)")
     parser.add_argument("--length", type=int, default=256, help="tokens of a training excerpt (%(default)s)")
@@ -60,6 +65,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         args.vocab < 300: "--vocab: 300 or more are needed (256 bytes and some words)",
         min(args.train_steps, args.draft_steps) < 1: "--train-steps, --draft-steps: 1 or more are needed",
         not 0 <= args.shuffled <= 1: "--shuffled: a share between 0 and 1 is needed",
+        args.conversations < 0: "--conversations: 0 or more are needed",
         args.device == "cuda" and not torch.cuda.is_available(): "--device cuda: PyTorch sees no GPU",
     }.items():
         if wrong:
@@ -79,6 +85,8 @@ def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     texts = corpus.paragraphs(args.corpus_chars)
     tokenizer = corpus.train_tokenizer(texts, args.vocab)
     text = " ".join(texts)
+    if args.conversations:
+        text = conversations.conversations(texts, args.conversations, args.seed)
     tokens = torch.tensor(tokenizer.encode(text).ids, device=args.device)
     report(f"corpus: {len(texts)} paragraphs, {len(tokens)} tokens")
 

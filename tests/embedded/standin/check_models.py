@@ -5,11 +5,12 @@ import json
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import make_tiny_models
 import torch
 from safetensors.torch import load_file
-from tiny import corpus, eagle3, llama, training
+from tiny import conversations, corpus, eagle3, export, llama, training
 
 SMALL = {
     "--hidden": 32, "--heads": 4, "--vocab": 300, "--corpus-chars": 5000, "--own-texts": 4,
@@ -36,6 +37,30 @@ class Corpus(unittest.TestCase):
             self.assertEqual(tokenizer.decode(tokenizer.encode(text).ids), text)
 
 
+class Conversations(unittest.TestCase):
+    def test_known_passages_answer_any_question_in_the_servers_form(self):
+        texts = corpus.paragraphs(5_000)
+        made = conversations.conversations(texts, 20, seed=1)
+        self.assertEqual(made, conversations.conversations(texts, 20, seed=1))
+        self.assertNotEqual(made, conversations.conversations(texts, 20, seed=2))
+        lines = made.splitlines()
+        self.assertEqual(len(lines), 40)
+        around = " ".join(texts * 2)
+        for question, answer in zip(lines[::2], lines[1::2], strict=True):
+            self.assertTrue(question.startswith("user: ") and answer.startswith("assistant: "))
+            said = answer.removeprefix("assistant: ")
+            self.assertGreaterEqual(len(said), conversations.ANSWER_CHARACTERS)
+            self.assertIn(said, around)
+            self.assertTrue(4 <= len(question.split()) - 1 <= 40)
+            self.assertLessEqual(set(question.split()[1:]), set(around.split()))
+
+    def test_a_question_ends_where_the_answer_begins(self):
+        (prompt,) = export.as_served(make_tiny_models.PROMPTS, 1)
+        asked = json.loads(make_tiny_models.PROMPTS.read_text().splitlines()[0])["prompt"]
+        self.assertEqual(prompt, f"user: {asked}\nassistant: ")
+        self.assertEqual(export.rendered([asked, "so"]), f"{prompt}so\n")
+
+
 class Models(unittest.TestCase):
     def test_files_record_and_reproducibility(self):
         with tempfile.TemporaryDirectory() as root:
@@ -52,6 +77,9 @@ class Models(unittest.TestCase):
             other = make(again)
             self.assertEqual(other["target"]["weights_sha256"], record["target"]["weights_sha256"])
             self.assertEqual(other["eagle3"]["weights_sha256"], record["eagle3"]["weights_sha256"])
+            spoken = make(again, "--conversations", "20")
+            self.assertNotEqual(spoken["corpus"]["sha256"], record["corpus"]["sha256"])
+            self.assertNotEqual(spoken["target"]["weights_sha256"], record["target"]["weights_sha256"])
             # A second run into the same folder replaces it.
             replaced = make(first, "--seed", "2")
             self.assertNotEqual(replaced["target"]["weights_sha256"], record["target"]["weights_sha256"])
@@ -93,6 +121,17 @@ class Models(unittest.TestCase):
         self.assertFalse(torch.equal(plain[:2, :prompt], half[:2, :prompt]))
         words = [x[:2, :prompt].flatten().sort().values for x in (plain, half)]
         self.assertTrue(torch.equal(*words))
+
+    def test_own_text_written_in_portions_is_the_same_text(self):
+        torch.manual_seed(0)
+        target = llama.Llama(llama.Shape(vocab=50, hidden=16, layers=4, heads=4, kv_heads=2))
+        for parameter in target.parameters():  # no two tokens come close
+            parameter.data.mul_(6)
+        tokens = torch.arange(400) % 50
+        with mock.patch.object(training, "OWN_TEXTS_AT_ONCE", 3):
+            portions = training.own_text(target, tokens, texts=7, length=30, seed=1)
+        whole = training.own_text(target, tokens, texts=7, length=30, seed=1)
+        self.assertTrue(torch.equal(portions, whole))
 
     def test_tokens_per_cycle_are_those_of_drafting_cycle_by_cycle(self):
         torch.manual_seed(0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,16 @@ CHAT_TEMPLATE = (
 )
 
 
+def rendered(turns: Sequence[str]) -> str:
+    """What is said in turns, the user's first, in CHAT_TEMPLATE's form; after a question up to the answer."""
+    roles = itertools.cycle(("user", "assistant"))
+    messages = [{"role": role, "content": said} for role, said in zip(roles, turns, strict=False)]
+    return Template(CHAT_TEMPLATE).render(messages=messages, add_generation_prompt=len(turns) % 2 == 1)
+
+
 def as_served(prompts: Path, count: int) -> list[str]:
-    """The first prompts of the workflow's own file as CHAT_TEMPLATE turns them into the text that is sent."""
-    template = Template(CHAT_TEMPLATE)
-    asked = [json.loads(line)["prompt"] for line in prompts.read_text().splitlines()[:count]]
-    return [
-        template.render(messages=[{"role": "user", "content": prompt}], add_generation_prompt=True)
-        for prompt in asked
-    ]
+    """The first prompts of the workflow's own file as the text that is sent."""
+    return [rendered([json.loads(line)["prompt"]]) for line in prompts.read_text().splitlines()[:count]]
 
 
 def save_both(out: Path, make: Callable[[Path], dict[str, Any]]) -> None:

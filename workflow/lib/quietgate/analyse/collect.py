@@ -83,7 +83,7 @@ def unsteady(gates: Sequence[records.Record]) -> list[str]:
         for level in (of_stage(gate, "warm_up") or {}).get("concurrencies", []):
             counts.setdefault(int(level["concurrency"]), []).append(not level["steady"])
     told = [
-        f"at {counted(level, 'stream')} in {sum(found)} of {len(found)} launches"
+        f"at {counted(level, 'stream')} in {sum(found)} of {counted(len(found), 'launch')}"
         for level, found in sorted(counts.items())
         if any(found)
     ]

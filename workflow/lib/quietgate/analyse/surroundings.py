@@ -147,8 +147,8 @@ def _paces(frame: pd.DataFrame, cells: pd.DataFrame) -> Iterator[str]:
         yield (
             f"{where} did not keep its pace: fixed work on one core took {fastest:.2f} ms in the fastest"
             f" launch, but over {PACE_RATIO:g} times that, up to {slow['loop_ms'].max():.2f} ms, in"
-            f" {len(slow)} of {len(some)} launches ({', '.join(named[:_NAMED])}{more}): pin the processor's"
-            " clocks, use a host that nobody shares, or measure more launches"
+            f" {len(slow)} of {counted(len(some), 'launch')} ({', '.join(named[:_NAMED])}{more}): pin the"
+            " processor's clocks, use a host that nobody shares, or measure more launches"
         )
 
 

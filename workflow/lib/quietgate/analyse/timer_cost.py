@@ -111,7 +111,7 @@ def _compared(values: pd.DataFrame, about: Mapping[str, Any], concurrency: int) 
 
 def _text(row: Row, timers: list[str], concurrency: int) -> str:
     names = " and ".join(_NAMES.get(name, name) for name in timers)
-    launches = f"{row['launches']} and {row['launches_untimed']} launches"
+    launches = f"{row['launches']} and {counted(row['launches_untimed'], 'launch')}"
     if row["percent_low"] is None:
         known = f"{launches}; how launches vary is unknown"
     else:

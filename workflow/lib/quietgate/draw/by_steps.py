@@ -123,7 +123,9 @@ def _mark(axis: Axes, material: Material, row: dict[str, Any]) -> None:
 def _mark_sentence(shown: pd.DataFrame) -> str:
     if shown.empty:
         return ""
-    told = ", ".join(f"{r['value']:g} ({r['steps']} steps, {r['nccl']}{r['note']})" for r in each(shown))
+    told = ", ".join(
+        f"{r['value']:g} ({counted(r['steps'], 'step')}, {r['nccl']}{r['note']})" for r in each(shown)
+    )
     return (
         f"Stars: numbers published from a hand-run study, {told}; single runs of unknown spread, shown for"
         " comparison only and no part of any result."

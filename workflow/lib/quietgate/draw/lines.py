@@ -16,6 +16,7 @@ from quietgate.draw.drawn import Material
 from quietgate.draw.frames import each, groups
 from quietgate.draw.style import COLUMN_IN, PAGE_IN, Look, figure
 from quietgate.draw.values import gone, panels
+from quietgate.wording import counted
 
 _DODGE = 0.14
 # Launches stand beside their cell's marker (in points), or it would hide them.
@@ -103,7 +104,7 @@ def steps_handles(looks: Mapping[int, Look], steps: Sequence[int]) -> list[Line2
     return [
         Line2D(
             [], [], color=looks[s].colour, ls=looks[s].line, marker=looks[s].marker, ms=3,
-            label=f"{s} step" if s == 1 else f"{s} steps",
+            label=counted(s, "step"),
         )
         for s in steps
     ]  # fmt: skip

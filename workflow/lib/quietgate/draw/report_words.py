@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from quietgate.analyse.claims import axis_words
 from quietgate.draw.values import gone
+from quietgate.wording import counted
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -48,4 +49,5 @@ FILTERS = {
     "json": _pretty,
     "prose": _prose,
     "axis": axis_words,
+    "counted": counted,
 }

@@ -115,7 +115,8 @@ def _compare(
         statement = f"{name_a} and {name_b} differ in transport: {why}"
         return found | {"same": False, "why": why, "different": different, "statement": statement}
     result, same = _up_to(ours, theirs, largest)
-    difference = _difference(result, [*ours, *theirs])
+    # Of all sizes the most frequent may be prefill's, of decode's it is the layers'.
+    difference = _difference(result["different"], [*ours, *theirs] if largest else ())
     sizes = "of decode's size" if largest else "of any size"
     served = f"alike ({_served(result['alike'])})"
     if largest is not None and same is False:
@@ -158,7 +159,7 @@ def _up_to(
     return result, result["same"] if reduce else None
 
 
-def _difference(result: Mapping[str, Any], choices: Iterable[Mapping[str, Any]]) -> str:
+def _difference(different: Sequence[Mapping[str, Any]], choices: Iterable[Mapping[str, Any]]) -> str:
     """Of the messages served differently the most often planned one, the smallest of such; "" for none.
 
     The capture of a CUDA graph plans one for every all-reduce of a pass, so the most frequent are the
@@ -172,9 +173,9 @@ def _difference(result: Mapping[str, Any], choices: Iterable[Mapping[str, Any]])
         key = message["collective"], message["bytes"]
         return -planned[key], message["bytes"], message["collective"] != "AllReduce"
 
-    if not result["different"]:
+    if not different:
         return ""
-    one = min(result["different"], key=rank)
+    one = min(different, key=rank)
     what = f"{one['collective'] or 'collective'} of {one['bytes']} bytes"
     return f"{what}: {_how(one['a'])} against {_how(one['b'])}"
 

@@ -15,6 +15,7 @@ from quietgate.gate.stage import Evidence, NotApplicable, Proof, StageFailed, Su
 from quietgate.inspect.metrics import PASSES, Snapshot
 from quietgate.measure import stages as metrics
 from quietgate.study.flags import parse
+from quietgate.wording import counted
 
 _DECODE_LINE = re.compile(r"Decode batch.*?cuda graph: (True|False)")
 _CAPTURED = re.compile(r"Capture (.*?)\s*cuda graph end", re.I)
@@ -43,7 +44,7 @@ def prove(subject: Subject) -> Proof:
     if without:
         raise StageFailed(
             "cuda_graphs",
-            f"{without} decode pass(es) ran without a CUDA graph, {with_graph} with one",
+            f"{counted(without, 'decode pass')} ran without a CUDA graph, {with_graph} with one",
             evidence=evidence,
         )
     largest, most = evidence["largest_batch"], max(subject.plan.concurrency, default=1)

@@ -111,11 +111,13 @@ def problems(summary: Evidence, plan: Any) -> list[str]:
             return [f"{counted(cycles, 'verify pass')} without speculation asked for"]
         return []
     if not cycles:
-        return [f"no verify pass in {tokens} tokens: speculation with {plan.steps} steps is not on"]
+        return [
+            f"no verify pass in {tokens} tokens: speculation with {counted(plan.steps, 'step')} is not on"
+        ]
     most = plan.most_tokens_per_cycle
     if tokens - 1 > cycles * most:
         rate = (tokens - 1) / cycles
-        return [f"{rate:.2f} tokens per cycle, more than {plan.steps} steps can give ({most})"]
+        return [f"{rate:.2f} tokens per cycle, more than {counted(plan.steps, 'step')} can give ({most})"]
     if cycles > tokens - 1 + _SPARE_CYCLES:
         return [
             f"{counted(cycles, 'verify pass')} for {counted(tokens, 'token')}: fewer than one token per cycle"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quietgate.study.nccl_variables import read_integer
+from quietgate.wording import counted
 
 # The variable, and how NCCL's log begins the name of such a connection.
 _SWITCHES = {"NCCL_P2P_DISABLE": "P2P", "NCCL_SHM_DISABLE": "SHM"}
@@ -26,7 +27,7 @@ def still_used(variables: Iterable[dict[str, Any]], transports: Mapping[str, int
     for one in variables:
         kind = _SWITCHES.get(one["name"])
         off = one["verdict"] == "confirmed" and one["asked"] and read_integer(one["asked"])[0]
-        used = [f"{how} {n} times" for how, n in transports.items() if how.split("/")[0] == kind]
+        used = [f"{how} {counted(n, 'time')}" for how, n in transports.items() if how.split("/")[0] == kind]
         if off and used:
             why = f"NCCL read {one['asked']} and connected by {', '.join(used)}"
             one.update(verdict="no_effect", why=why)

@@ -22,6 +22,7 @@ from quietgate.files import sha256
 from quietgate.inspect.trace import stream
 from quietgate.measure import answer, client, exchange
 from quietgate.measure.prompts import Prompt
+from quietgate.wording import counted
 
 POLL_S = 0.2
 HTTP_S = 10.0
@@ -184,7 +185,7 @@ def _missing(
     unfinished = f"; unfinished: {', '.join(partial)}" if partial else ""
     return (
         f"{len(complete)}{of} traces complete after {timeout_s:.0f} s and "
-        f"{len(driver.done)} requests{unfinished}"
+        f"{counted(len(driver.done), 'request')}{unfinished}"
     )
 
 

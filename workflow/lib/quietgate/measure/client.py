@@ -21,6 +21,7 @@ import aiohttp
 
 from quietgate.measure.answer import Answer
 from quietgate.measure.events import Events
+from quietgate.wording import counted
 
 Sampling = dict[str, Any]
 
@@ -153,7 +154,7 @@ def _finish(answer: Answer, last: bytes, done: bool) -> None:
 
 
 def _so_far(why: str, answer: Answer) -> str:
-    return f"{why}, after {answer.chunk_total[-1] if answer.chunk_total else 0} tokens"
+    return f"{why}, after {counted(answer.chunk_total[-1] if answer.chunk_total else 0, 'token')}"
 
 
 def _message(raw: bytes) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from quietgate.measure import answer, client, exchange
 from quietgate.measure.prompts import Prompt, enough
+from quietgate.wording import counted
 
 # A client that used this share of one core may have been what was measured.
 SATURATED = 0.9
@@ -162,9 +163,9 @@ def problem(
     asked = sampling.get("max_new_tokens")
     got = line["completion_tokens"]
     if asked and sampling.get("ignore_eos") and got < asked:
-        return f"{got} tokens where {asked} were asked for (finished by {line['finish_reason']})"
+        return f"{counted(got, 'token')} where {asked} were asked for (finished by {line['finish_reason']})"
     if asked and got > asked:
-        return f"{got} tokens where at most {asked} were asked for"
+        return f"{counted(got, 'token')} where at most {asked} were asked for"
     if got == 1:
         return "one token only: there is no decode in it"
     if line["decode_tokens_per_s"] is None:

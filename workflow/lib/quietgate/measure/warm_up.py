@@ -20,6 +20,7 @@ from typing import Any
 from quietgate.measure import passes
 from quietgate.measure.client import Sampling
 from quietgate.measure.prompts import Prompt, enough
+from quietgate.wording import counted
 
 # Passes that must agree. Two are enough to see that nothing is still being compiled or captured.
 WINDOW = 2
@@ -56,11 +57,11 @@ def until_steady(
     done: list[dict[str, Any]] = []
     requests: list[dict[str, Any]] = []
     began = time.monotonic()
-    why = f"not steady within {max_passes} passes (variation above {100 * tolerance:g} %)"
+    why = f"not steady within {counted(max_passes, 'pass')} (variation above {100 * tolerance:g} %)"
     steady = False
     for number in range(1, max_passes + 1):
         if time.monotonic() - began > max_s:
-            why = f"not steady within {max_s:g} s ({number - 1} passes)"
+            why = f"not steady within {max_s:g} s ({counted(number - 1, 'pass')})"
             break
         flushed = passes.flush_cache(base_url)
         result = passes.send(

@@ -12,6 +12,7 @@ from quietgate.files import sha256
 from quietgate.share import extracted, numbers, strict
 from quietgate.share.archive import below
 from quietgate.share.migrate import version_of
+from quietgate.wording import counted
 
 
 def problems(
@@ -67,9 +68,13 @@ def problems(
         wrong += _traces(found, {name.removeprefix(f"{place}/trace/") for name in left_out})
         yield from (f"{place}/{line}" for line in wrong)
     if unread:
-        notes.append(f"{unread} profiles not extracted again: their traces are large (--traces reads them)")
+        notes.append(
+            f"{counted(unread, 'profile')} not extracted again: their traces are large (--traces reads them)"
+        )
     if without:
-        notes.append(f"{without} profiles not extracted again: their traces were left out of the archive")
+        notes.append(
+            f"{counted(without, 'profile')} not extracted again: their traces were left out of the archive"
+        )
 
 
 def _breaks(path: Path, root: Path) -> Iterator[str]:

@@ -58,4 +58,4 @@ def notes(study: records.Record) -> Iterator[str]:
     if left_out:
         first = f"{left_out[0].cell} l{left_out[0].block}"
         asked = len(listed) + len(left_out)
-        yield f"{len(left_out)} launches of {asked} asked for were not measured, the first: {first}"
+        yield f"not measured: {counted(len(left_out), 'launch')} of {asked} asked for, the first: {first}"

@@ -11,6 +11,7 @@ from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.gate.evidence import of_stage
 from quietgate.records import Record
 from quietgate.share import extracted
+from quietgate.wording import counted
 
 
 def problems(launches: Sequence[LaunchRecords]) -> Iterator[str]:
@@ -26,7 +27,8 @@ def problems(launches: Sequence[LaunchRecords]) -> Iterator[str]:
     for what, values in seen.items():
         if len(values) > 1:
             told = ", ".join(
-                f"{value} ({n} launches, first {where[what, value]})" for value, n in values.most_common(4)
+                f"{value} ({counted(n, 'launch')}, first {where[what, value]})"
+                for value, n in values.most_common(4)
             )
             yield f"launches of different versions in one table: {what}: {told}"
 
@@ -42,8 +44,8 @@ def readers(study: Record, launches: Sequence[LaunchRecords]) -> Iterator[str]:
     if ours and others:
         first = others[0]
         yield (
-            f"launches of different versions in one table: {len(others)} profiles were extracted by other"
-            f" readers than the rest (first {first.cell['id']} {first.launch})"
+            f"launches of different versions in one table: {counted(len(others), 'profile')} extracted by"
+            f" other readers than the rest (first {first.cell['id']} {first.launch})"
         )
 
 

@@ -14,6 +14,7 @@ from quietgate.errors import BadInput
 from quietgate.measure.passes import NUMBERS, summarise
 from quietgate.records import Record
 from quietgate.share.archive import shown
+from quietgate.wording import counted
 
 # Sums may round otherwise in another Python.
 _EQUAL = 1e-9
@@ -69,13 +70,13 @@ def _request(line: dict[str, Any], steps: int) -> str | None:
         return None
     completion, verify_ct = line["completion_tokens"], line["spec_verify_ct"]
     if steps > 0 and not verify_ct:
-        return f"no verify pass in a cell of {steps} steps"
+        return f"no verify pass in a cell of {counted(steps, 'step')}"
     if steps == 0 and verify_ct:
-        return f"{verify_ct} verify passes in a cell without speculation"
+        return f"{counted(verify_ct, 'verify pass')} in a cell without speculation"
     cycles = (completion - 1) / verify_ct if verify_ct else 1.0
     # One cycle may go uncounted at either end of an answer.
     if verify_ct and completion - 1 > (verify_ct + 1) * (steps + 1):
-        return f"{cycles:.3g} tokens per cycle of {steps} steps"
+        return f"{cycles:.3g} tokens per cycle of {counted(steps, 'step')}"
     derived = {"tokens_per_cycle": cycles}
     if line["end_to_end_s"]:
         derived["request_tokens_per_s"] = completion / line["end_to_end_s"]

@@ -16,6 +16,7 @@ from quietgate.errors import BadInput
 from quietgate.files import read_json
 from quietgate.share.archive import below, shown
 from quietgate.share.remake import ARCHIVE, remake
+from quietgate.wording import counted
 
 IDENTICAL = "identical"
 # Bytes differ, but what is said is the same: other libraries drew it, or rounded the last digit.
@@ -151,7 +152,7 @@ def table_difference(there: Path, here: Path) -> tuple[str, str]:
         other = sorted(set(a.columns) ^ set(b.columns))
         return DIFFERS, f"other columns ({', '.join(other[:5]) or 'in another order'})"
     if len(a) != len(b):
-        return DIFFERS, f"{len(a)} rows, {len(b)} redrawn"
+        return DIFFERS, f"{counted(len(a), 'row')}, {len(b)} redrawn"
     largest = 0.0
     for column in a.columns:
         for row, (x, y) in enumerate(zip(a[column], b[column], strict=True), start=2):

@@ -20,6 +20,7 @@ from typing import Any
 from quietgate.share import names
 from quietgate.share.names import Found, Replacements
 from quietgate.share.secrets import SECRET, SHAPES
+from quietgate.wording import counted
 
 # Files that hold no text of ours to read.
 BINARY = {".pdf", ".png"}
@@ -199,7 +200,10 @@ class Scrubber:
         for key in sorted(self.places):
             kind, new = key
             old = " or ".join(was[key]) or ("(not shown)" if kind == "secret" else "an address")
-            out.append(f"{kind}: {old} -> {new}, {self.places[key]} places in {len(self.files[key])} files")
+            out.append(
+                f"{kind}: {old} -> {new}, {counted(self.places[key], 'place')} in"
+                f" {counted(len(self.files[key]), 'file')}"
+            )
         out += [f"kept: {k} is also a name in the study" for k in r.kept]
         return out
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from quietgate.wording import counted
+
 Result = dict[str, Any]
 
 _MAY_BE_ABSENT = (
@@ -82,7 +84,7 @@ def _incomplete(result: Result, missing_line: str) -> Iterable[str]:
         source = " (by its file name)" if result.get("requested_from") == "file name" else ""
         yield f"only {completed} of {requested} requests{source} completed ({completed / requested:.1%})"
     elif failed:
-        yield f"{failed} requests failed"
+        yield f"{counted(failed, 'request')} failed"
     if not result.get("complete", True):
         yield f"the block is cut: its {missing_line} line is missing"
     if result["output_tokens_per_s"] is None and result.get("prefill_tokens_per_s") is None:

@@ -17,6 +17,7 @@ from quietgate.inspect.log import arguments
 from quietgate.inspect.log.decode import Decode
 from quietgate.inspect.log.prefill import Prefill
 from quietgate.inspect.log.server import Server, as_json
+from quietgate.wording import counted
 
 __all__ = ["read"]
 
@@ -114,11 +115,11 @@ def _told(
     if server.arguments_cut and server.arguments is None:
         notes.append("the line of the server's arguments is cut, so server_args is null")
     if server.health_failures and failure is None:
-        notes.append(f"{server.health_failures} health checks failed, and the server went on")
+        notes.append(f"{counted(server.health_failures, 'health check')} failed, and the server went on")
     retractions = server.retractions()
     if retractions["events"]:
         problems.append(
-            f"the KV pool ran full {retractions['events']} times (requests were retracted): "
+            f"the KV pool ran full {counted(retractions['events'], 'time')} (requests were retracted): "
             "throughput is not that of an unsaturated server"
         )
     return {

@@ -13,6 +13,7 @@ import numpy as np
 
 from quietgate.inspect.trace.rank import Collectives
 from quietgate.inspect.trace.spans import Floats
+from quietgate.wording import counted
 
 # Two ranks' kernels belong to one collective when they end this close together, clocks aligned.
 END_TOLERANCE_US = 50.0
@@ -116,7 +117,7 @@ def _split_group(
             "waiting_ms": float(waiting.sum()) / 1e3,
             "collectives": len(transfer),
             "by_stage": by_stage,
-            "why": f"{left_out} kernels at one end have no partner" if left_out else None,
+            "why": f"{counted(left_out, 'kernel')} at one end without a partner" if left_out else None,
         }
 
 
