@@ -110,7 +110,7 @@ def test_records_that_make_no_table_are_a_verdict(study: Path, tmp_path: Path) -
         ({"a": ["x"]}, {"a": ["y"]}, redraw.DIFFERS, "line 2, a: 'x', redrawn 'y'"),
         ({"a": ["nan"]}, {"a": ["1.0"]}, redraw.DIFFERS, "line 2"),
         ({"a": [1]}, {"b": [1]}, redraw.DIFFERS, "other columns (a, b)"),
-        ({"a": [1]}, {"a": [1, 2]}, redraw.DIFFERS, "1 rows, 2 redrawn"),
+        ({"a": [1]}, {"a": [1, 2]}, redraw.DIFFERS, "1 row, 2 redrawn"),
     ],
 )
 def test_tables(
