@@ -63,7 +63,7 @@ def test_a_study_whose_machine_is_gone_is_finished_with_what_was_measured(run):
     done = ("--config", "only_measured=True", *options)
     assert run(*done, log="closed") == 0, run.text("closed")[-3000:]
     assert "launch" not in run.jobs("closed")
-    assert "1 of 4 launches were not measured and are left out: steps-2_nccl-default l2" in run.text("closed")
+    assert "1 of 4 launches left out, not measured: steps-2_nccl-default l2" in run.text("closed")
     study = json.loads((run.results / "study.json").read_text())
     assert [x["launch"] for x in study["launches"] + study["left_out"]] == ["l1", "l1", "l2", "l2"]
     assert "3 launches of 4 asked for" in (run.results / "report.html").read_text().replace("\n", " ")

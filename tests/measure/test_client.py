@@ -134,7 +134,7 @@ def test_silence_and_length_have_limits_of_their_own():
     with server(WHOLE[0], hold_s=5.0, close=False) as (url, _):
         got = ask(url, stall_s=0.3)
         assert "silent for too long" in got.error
-        assert "after 1 token" in got.error
+        assert got.error.endswith("after 1 token")
         assert got.end_s < 4
     drip = [x for i in range(1, 60) for x in (event(i), 0.05)]
     with server(*drip) as (url, _):

@@ -17,7 +17,7 @@ import yaml
 
 from quietgate.errors import BadInput
 from quietgate.files import sha256
-from quietgate.share import bundle, checksums, redraw, verify
+from quietgate.share import bundle, checksums, cost, redraw, verify
 from quietgate.share.archive import files, opened
 from quietgate.share.pack import pack
 from quietgate.study import Study
@@ -50,6 +50,21 @@ def test_holds_what_a_reviewer_needs(shared: tuple[Path, list[str]]) -> None:
     assert "| claim | figure | command | GPU-hours | tolerance |" in page
     assert "make figures RESULTS=invented-2026-11-29.zip" in page
     assert "`/home/user1`" in page
+
+
+def test_the_servers_ran_where_their_launches_say(study: Path, tmp_path: Path) -> None:
+    finished_on_a_laptop = studies.copy(study, tmp_path)
+    record = json.loads((finished_on_a_laptop / "study.json").read_text())
+    record |= {"gpus": [], "host": record["host"] | {"processor": "a laptop's"}}
+    names = ("NVIDIA H200", "NVIDIA H200", "NVIDIA B200")
+    for path in finished_on_a_laptop.glob("cells/*/l*/launch.json"):
+        launch = json.loads(path.read_text())
+        launch |= {"gpus": [{"name": name} for name in names], "host": {"processor": "a server's"}}
+        path.write_text(json.dumps(launch))
+    assert cost.machine(finished_on_a_laptop, record) == (["NVIDIA B200", "NVIDIA H200"], "a server's")
+    for path in finished_on_a_laptop.glob("cells/*/l*/launch.json"):
+        path.unlink()
+    assert cost.machine(finished_on_a_laptop, record) == ([], "a laptop's")
 
 
 # What says how it is packed, and what has digests of that.

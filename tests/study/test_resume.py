@@ -322,7 +322,7 @@ def test_the_plan_says_which_launches_are_left_out(done, base, tmp_path, capsys)
     assert main(command) == 0
     text = capsys.readouterr().out
     count = len(done.launches)
-    assert f"1 of {count} launches were not measured and are left out: {gone.cell.id} {gone.id}" in text
+    assert f"1 of {count} launches left out, not measured: {gone.cell.id} {gone.id}" in text
     assert f"Kept {count - 1}, new 0, unfinished 0, stale 0" in text, "a failed launch is not retried"
     assert "left alone" not in text
     assert "To do: 0 launches" in text

@@ -40,8 +40,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--corpus-chars", type=int, default=60_000, help="text to learn (%(default)s)")
     parser.add_argument(
         "--conversations", type=int, default=0,
-        help="learn the text as the answers of so many exchanges in the chat template's form, 400 for the"
-        " default text, by a model that can hold it (%(default)s: the bare text)",
+        help="exchanges in the chat template's form to learn the text from, some 400 for 60 000 characters;"
+        " for models that can learn it by heart, larger than the default (%(default)s: the bare text)",
     )  # fmt: skip
     parser.add_argument("--train-steps", type=int, default=600, help="of the target (%(default)s)")
     parser.add_argument("--draft-steps", type=int, default=300, help="of the draft (%(default)s)")
@@ -66,6 +66,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         min(args.train_steps, args.draft_steps) < 1: "--train-steps, --draft-steps: 1 or more are needed",
         not 0 <= args.shuffled <= 1: "--shuffled: a share between 0 and 1 is needed",
         args.conversations < 0: "--conversations: 0 or more are needed",
+        args.corpus_chars < 1: "--corpus-chars: 1 or more are needed",
+        args.own_texts < 2: "--own-texts: 2 or more are needed",
         args.device == "cuda" and not torch.cuda.is_available(): "--device cuda: PyTorch sees no GPU",
     }.items():
         if wrong:
@@ -88,6 +90,8 @@ def make(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     if args.conversations:
         text = conversations.conversations(texts, args.conversations, args.seed)
     tokens = torch.tensor(tokenizer.encode(text).ids, device=args.device)
+    if len(tokens) < args.length + 2:
+        sys.exit(f"--length: the text has {len(tokens)} tokens; more --corpus-chars or --conversations help")
     report(f"corpus: {len(texts)} paragraphs, {len(tokens)} tokens")
 
     shape = llama.Shape(args.vocab, args.hidden, args.layers, args.heads, KV_HEADS)

@@ -174,6 +174,13 @@ class Models(unittest.TestCase):
         self.assertTrue(torch.equal(before[2][:, :5], after[2][:, :5]))
         self.assertFalse(torch.equal(before[2][:, 5], after[2][:, 5]))
 
+    def test_a_text_shorter_than_an_excerpt_is_refused_in_one_line(self):
+        with (
+            tempfile.TemporaryDirectory() as root,
+            self.assertRaisesRegex(SystemExit, "--length: the text has"),
+        ):
+            make(Path(root, "m"), "--corpus-chars", "1", "--length", "1000")
+
     def test_fewer_than_four_layers_are_refused(self):
         with self.assertRaises(SystemExit):
             make_tiny_models.arguments(["--out", "x", "--layers", "3"])

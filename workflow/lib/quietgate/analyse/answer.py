@@ -183,7 +183,8 @@ def _could_be_best(level: Level) -> str:
     # Other axes have a best of their own, and so a number of steps may be there twice.
     if not found or len({r["steps"] for r in level.optimum}) < len(level.optimum):
         return ""
-    return f"; under {level.optimum[0]['nccl']} the best could be {claims.listed(found, 'or')} steps"
+    steps = "step" if found == ["1"] else "steps"
+    return f"; under {level.optimum[0]['nccl']} the best could be {claims.listed(found, 'or')} {steps}"
 
 
 def _elsewhere(level: Level, top: Row, measured: list[Level], axes: tuple[str, ...]) -> list[str]:

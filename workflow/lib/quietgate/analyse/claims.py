@@ -189,7 +189,8 @@ def move_sentence(row: Mapping[str, Any]) -> str:
 def _keeping(row: Mapping[str, Any]) -> str:
     """What the other profile's best steps would cost here at most, and what nobody knows."""
     one_sided, cost = row["only_one_side"], row["keeping_costs_at_most_percent"]
-    text = f" Not measured under both profiles: {steps_list(one_sided, 'and')} steps." if one_sided else ""
+    steps = "step" if one_sided == [1] else "steps"
+    text = f" Not measured under both profiles: {steps_list(one_sided, 'and')} {steps}." if one_sided else ""
     if cost is None or row["probability_moved"] is None:
         return text
     among = ", against the steps measured under both" if one_sided else ""

@@ -10,6 +10,7 @@ from typing import Any
 from quietgate.analyse.launch_records import LaunchRecords
 from quietgate.files import read_json
 from quietgate.gate.evidence import of_stage
+from quietgate.wording import counted
 
 
 def launches(results: Path, study: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -58,7 +59,7 @@ def _where(
     return launch if launch and launch["instance"] == life else None
 
 
-def counted(gpus: Sequence[Mapping[str, Any]]) -> str:
+def by_name(gpus: Sequence[Mapping[str, Any]]) -> str:
     """GPUs by name, e.g. "8 x NVIDIA RTX PRO 6000"; "none" without any."""
     names = [str(gpu.get("name")) for gpu in gpus]
     return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
@@ -82,12 +83,13 @@ def facts(record: Mapping[str, Any]) -> dict[str, str]:
     gib = (host.get("memory_mib") or 0) / 1024
     cores, kernel = host.get("cores"), f"{host.get('system') or ''} {host.get('kernel') or ''}".strip()
     processor = host.get("processor")
+    many = f", {counted(cores, 'core')}" if cores else ""
     return {
         "host": str(host.get("name") or ""),
-        "processor": f"{processor}, {cores} cores" if processor and cores else str(processor or ""),
+        "processor": f"{processor}{many}" if processor else "",
         "memory": f"{gib:.3g} GiB" if gib else "",
         "system": kernel,
-        "GPUs": counted(record.get("gpus") or []),
+        "GPUs": by_name(record.get("gpus") or []),
         "links between pairs of GPUs": links(record.get("gpus") or []),
         "driver": str(record.get("driver") or "none"),
         "SGLang": sglang(record),

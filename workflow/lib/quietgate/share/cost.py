@@ -37,6 +37,20 @@ def gpus(root: Path, study: Mapping[str, Any]) -> int:
     return 1
 
 
+def machine(root: Path, study: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Where the servers ran, by the launches' own records: names of GPUs, name of the processor.
+
+    study.json names the machine that finished the study, which may be another one.
+    """
+    names: set[str] = set()
+    processor = ""
+    for asked in study["launches"]:
+        record = read_json(root / "cells" / asked["cell"] / asked["launch"] / "launch.json") or {}
+        names |= {str(gpu.get("name")) for gpu in record.get("gpus") or []}
+        processor = processor or str((record.get("host") or {}).get("processor") or "")
+    return sorted(names), processor or str(study["host"].get("processor"))
+
+
 def _time(record: Any, name: str) -> dt.datetime | None:
     text = record.get(name) if isinstance(record, dict) else None
     try:

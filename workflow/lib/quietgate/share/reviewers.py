@@ -138,9 +138,8 @@ def _code(code: Mapping[str, Any]) -> str:
 
 def _rerun(root: Path, study: Mapping[str, Any], name: str) -> Iterator[str]:
     hours, gpus = sum(cost.hours(root, study).values()), cost.gpus(root, study)
-    host = study["host"]
-    names = sorted({str(g.get("name")) for g in study.get("gpus") or []})
-    on = f"{gpus} x {', '.join(names)}" if gpus and names else f"a CPU ({host.get('processor')})"
+    names, processor = cost.machine(root, study)
+    on = f"{gpus} x {' or '.join(names) or 'GPU'}" if gpus else f"a CPU ({processor})"
     spent = f"{hours:.2g} server-hours" + (f", {hours * gpus:.2g} GPU-hours" if gpus else "")
     yield f"Took {spent} on {_plain(on)}. Needs the models that `config.yaml` names, at paths of your own."
     yield ""

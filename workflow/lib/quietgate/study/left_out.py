@@ -33,5 +33,4 @@ def unmeasured(study: Study, results: Path) -> tuple[Asked, ...]:
 def sentence(study: Study) -> str:
     """Which launches are not waited for, in words."""
     names = ", ".join(f"{a.cell} l{a.block}" for a in study.left_out)
-    count = f"{len(study.left_out)} of {len(study.asked_for)} launches"
-    return f"{count} were not measured and are left out: {names}"
+    return f"{len(study.left_out)} of {len(study.asked_for)} launches left out, not measured: {names}"
