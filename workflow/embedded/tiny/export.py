@@ -23,13 +23,14 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
+_CHAT = Template(CHAT_TEMPLATE)
 
 
 def rendered(turns: Sequence[str]) -> str:
     """What is said in turns, the user's first, in CHAT_TEMPLATE's form; after a question up to the answer."""
     roles = itertools.cycle(("user", "assistant"))
     messages = [{"role": role, "content": said} for role, said in zip(roles, turns, strict=False)]
-    return Template(CHAT_TEMPLATE).render(messages=messages, add_generation_prompt=len(turns) % 2 == 1)
+    return _CHAT.render(messages=messages, add_generation_prompt=len(turns) % 2 == 1)
 
 
 def as_served(prompts: Path, count: int) -> list[str]:

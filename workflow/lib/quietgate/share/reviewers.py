@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from quietgate.analyse import claims
 from quietgate.files import read_json
 from quietgate.share import cost
 from quietgate.wording import counted
@@ -39,12 +40,12 @@ def _lines(root: Path, study: Mapping[str, Any], archive: Mapping[str, Any]) -> 
     left_out = len(study.get("left_out", ()))
     asked = f" of {len(study['launches']) + left_out} asked for" if left_out else ""
     levels = sorted(config["benchmark"]["concurrency"])
-    several = f"{', '.join(map(str, levels[:-1]))} and " if levels[1:] else ""
+    streams = claims.listed([*map(str, levels[:-1]), counted(levels[-1], "stream")])
     yield (
         f"{counted(len(study['cells']), 'cell')},"
         f" {counted(len(study['launches']), 'launch')} of a server{asked},"
         f" {counted(config['benchmark']['repeats'], 'timed pass')} per launch at"
-        f" {several}{counted(levels[-1], 'stream')}."
+        f" {streams}."
         " Made with Quietgate; every number follows from the raw requests in this archive."
     )
     yield ""
