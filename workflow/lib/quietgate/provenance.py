@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -91,7 +92,18 @@ def sources() -> str:
 
 @cache
 def git(folder: str) -> dict[str, Any]:
-    """The commit checked out in `folder` and whether tracked files differ from it; nulls without git."""
+    """The commit checked out in `folder` and whether tracked files differ from it; nulls without git.
+
+    A folder that was packed (workflow/packing) says which commit it was packed from. A repository around it
+    that does not track the Snakefile is another's.
+    """
+    try:
+        packed = json.loads((Path(folder) / ".packed.json").read_text())
+        return {"commit": str(packed["commit"]), "modified": bool(packed["modified"])}
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, TypeError, LookupError):
+        return {"commit": None, "modified": None}
 
     def ask(*words: str) -> str | None:
         try:
@@ -106,6 +118,8 @@ def git(folder: str) -> dict[str, Any]:
             return None
         return run.stdout.strip()
 
+    if ask("ls-files", "--error-unmatch", "Snakefile") is None:
+        return {"commit": None, "modified": None}
     status = ask("status", "--porcelain", "--untracked-files=no")
     return {
         "commit": ask("rev-parse", "HEAD"),

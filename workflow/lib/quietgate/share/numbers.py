@@ -95,7 +95,7 @@ def _chunks(line: dict[str, Any]) -> str | None:
     if not tokens:
         return None
     if len(tokens) != len(times):
-        return f"{len(times)} chunk times, {len(tokens)} chunks"
+        return f"{counted(len(times), 'chunk time')}, {counted(len(tokens), 'chunk')}"
     if sum(tokens) != line["completion_tokens"]:
         return f"its chunks hold {sum(tokens)} tokens, not {line['completion_tokens']}"
     with_tokens = [t for t, n in zip(times, tokens, strict=True) if n > 0]

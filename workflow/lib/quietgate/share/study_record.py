@@ -13,6 +13,7 @@ from quietgate.share import strict
 from quietgate.share.archive import shown
 from quietgate.share.migrate import version_problem
 from quietgate.study.earlier import misnamed
+from quietgate.wording import counted
 
 # Cells become folders, so their ids are looked at before any path is made of them.
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+-]{0,249}")
@@ -43,7 +44,8 @@ def _problem(study: Any, path: Path) -> str | None:
     if not study["launches"]:
         return "launches: none is listed"
     if not cells or len(cells) > MAX_CELLS or len(launches) > MAX_LAUNCHES:
-        return f"{len(cells)} cells and {len(launches)} launches; no study has so few or so many"
+        found = f"{counted(len(cells), 'cell')} and {counted(len(launches), 'launch')}"
+        return f"{found}; no study has so few or so many"
     if not _FOLDER.fullmatch(study["study"]):
         return f"study: {study['study'][:60]!r} is no name of a study"
     untimed = study.get("untimed")

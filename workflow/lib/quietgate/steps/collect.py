@@ -10,6 +10,7 @@ from quietgate.share import checksums
 from quietgate.steps.place import FROZEN
 from quietgate.study import Study
 from quietgate.study.stages import tables_digest
+from quietgate.wording import counted
 
 
 def main(record: str, log: str) -> None:
@@ -20,5 +21,5 @@ def main(record: str, log: str) -> None:
     made = collect(root, root / "tables")
     records.write(Path(record), {**made, "digest": tables_digest(study)})
     Path(log).write_text(
-        "".join(f"{t['name']}: {t['rows']} rows\n" for t in made["tables"]), encoding="utf-8"
+        "".join(f"{t['name']}: {counted(t['rows'], 'row')}\n" for t in made["tables"]), encoding="utf-8"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 import tarfile
@@ -11,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from quietgate import provenance
+
 ROOT = Path(__file__).parents[2]
-PACK = ROOT / "workflow/offline/pack.py"
+PACK = ROOT / "workflow/packing/pack.py"
 _spec = importlib.util.spec_from_file_location("pack", PACK)
 assert _spec
 assert _spec.loader
 pack = importlib.util.module_from_spec(_spec)
+sys.modules["pack"] = pack  # dataclasses look their module up
 _spec.loader.exec_module(pack)
 
 # A build backend that needs nothing but the standard library; TAG is what its wheel claims to run on.
@@ -91,41 +95,117 @@ def names(tmp_path: Path) -> set[str]:
         return set(archive.getnames())
 
 
+def commit_in(tmp_path: Path) -> object:
+    with tarfile.open(tmp_path / "out/workflow.tar.xz") as archive:
+        entry = archive.extractfile("quietgate/.packed.json")
+        assert entry
+        return json.load(entry)
+
+
 def test_wheels_for_the_machine_and_the_repository_are_in_one_archive(tmp_path: Path, index: Path) -> None:
     source(index, "py3-none-any")
     done = packed(tmp_path, "compiled==1.0  # why\n\nplain==3.1\nfrom.source==2.0\n")
     assert done.returncode == 0, done.stderr
     found = names(tmp_path)
     assert {"site/compiled.py", "site/plain.py", "site/from_source.py"} <= found
-    assert {"quietgate/Snakefile", "quietgate/workflow/offline/pack.py"} <= found
+    assert {"quietgate/Snakefile", "quietgate/workflow/packing/pack.py"} <= found
+    assert provenance.git(str(ROOT)) == commit_in(tmp_path)
     assert not any(
         name.startswith(("quietgate/results", "site/bin", "site/pulp/solverdir/cbc/osx")) for name in found
     )
     assert not any(name.endswith("direct_url.json") for name in found), "it would name a path of this machine"
     assert "nothing to leave out as pulp/solverdir/cbc/win" in done.stdout
+    assert "sgl_kernel" not in done.stdout
 
 
-def test_what_the_machine_has_is_left_out_by_its_normalised_name(tmp_path: Path, index: Path) -> None:
+def test_what_the_machine_has_is_left_out(tmp_path: Path, index: Path) -> None:
     has = tmp_path / "has.txt"
-    has.write_text("From_Source @ file:///x\nPlain==9 ; python_version > '3'\n\n")
+    has.write_text(
+        "\ufeff# bare names, and `pip freeze`\nFrom_Source\nPlain==9\ncompiled==1.0\n-e git+https://x/y#egg=z\n"
+    )
     done = packed(tmp_path, "compiled==1.0\nplain==3.1\nfrom.source==2.0\n", "--has", str(has))
     assert done.returncode == 0, done.stderr
-    assert "site/compiled.py" in names(tmp_path)
-    assert "site/plain.py" not in names(tmp_path)
+    assert "site/plain.py" in names(tmp_path), "another version is there"
+    assert not {"site/compiled.py", "site/from_source.py"} & names(tmp_path)
+
+
+def test_nothing_may_be_lacking(tmp_path: Path, index: Path) -> None:
+    has = tmp_path / "has.txt"
+    has.write_text("plain\n")
+    done = packed(tmp_path, "plain==3.1\n", "--has", str(has))
+    assert done.returncode == 0, done.stderr
+    assert "site" in names(tmp_path)
+
+
+def test_sources_alone_can_be_packed(tmp_path: Path, index: Path) -> None:
+    source(index, "py3-none-any")
+    done = packed(tmp_path, "from.source==2.0\n")
+    assert done.returncode == 0, done.stderr
+    assert "site/from_source.py" in names(tmp_path)
+
+
+def test_the_server_s_archive_holds_a_site_without_what_is_never_read(tmp_path: Path, index: Path) -> None:
+    files = {"sgl_kernel/flash_ops.so": "", "sgl_kernel/kept.so": "", "test/test_os.py": ""}
+    wheel(index, "kernels", "1.0", "py3-none-any", files)
+    (tmp_path / "pins.txt").write_text("kernels==1.0\n")
+    command = [sys.executable, str(PACK), str(tmp_path / "out"), "--only", "sglang"]
+    done = subprocess.run([*command, "--sglang", str(tmp_path / "pins.txt")], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["sglang.tar.xz"]
+    with tarfile.open(tmp_path / "out/sglang.tar.xz") as archive:
+        found = set(archive.getnames())
+    assert "site/sgl_kernel/kept.so" in found
+    assert not {"site/sgl_kernel/flash_ops.so", "site/test"} & found
+    assert "nothing to leave out as sgl_kernel/sm100: has it moved?" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["sglang.tar.xz", ".workflow.tar.xz.abc"])
+def test_what_was_packed_before_is_not_packed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(pack, "ROOT", tmp_path)
+    subprocess.run(["git", "-C", str(tmp_path), "init", "-q"], check=True)
+    (tmp_path / "packed").mkdir()
+    for path in (f"packed/{name}", "packed/notes.txt", f"{name}", "results/examples/a.zip"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    assert pack.repository(tmp_path / "packed") == sorted(["packed/notes.txt", name])
+
+
+def test_a_folder_that_is_no_clone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "ROOT", tmp_path)
+    with pytest.raises(pack.PackError, match="only a git clone can be packed"):
+        pack.repository(tmp_path / "packed")
 
 
 @pytest.mark.parametrize(
     ("pins", "options", "says"),
     [
-        ("absent==1.0\n", (), "absent==1.0"),
+        ("absent==1.0\n", (), "absent==1.0: the index has no wheel for Python 3.12, glibc 2.39, x86_64"),
         ("plain==3.1\n", ("--python", "3.11"), "plain"),  # pip names the pin that this Python rules out
         ("compiled==1.0\n", ("--glibc", "2.28"), "compiled==1.0"),
         ("compiled==1.0\n", ("--machine", "aarch64"), "compiled==1.0"),
         ("plain>=3\n", (), "'plain>=3' is no pin"),
+        ("plain==3.*\n", (), "'plain==3.*' is no pin"),
+        ('plain==3.1;python_version<"3"\n', (), "is no pin"),
+        ("--no-index==1\n", (), "'--no-index==1' is no pin"),
+        ("plain==3.1\nPlain==3.1\n", (), "plain is pinned twice"),
+        ("# none\n", (), "no pin is in it"),
         ("plain==3.1\n", ("--has", "/nowhere"), "/nowhere"),
-        ("plain==3.1\n", ("--python", "3"), "--python: a version like 3.12"),
     ],
-    ids=["absent", "python", "glibc", "machine", "range", "has", "version"],
+    ids=[
+        "absent",
+        "python",
+        "glibc",
+        "machine",
+        "range",
+        "wildcard",
+        "marker",
+        "option",
+        "twice",
+        "none",
+        "has",
+    ],
 )
 def test_what_cannot_be_packed_is_said_in_one_line(
     tmp_path: Path, index: Path, pins: str, options: tuple[str, ...], says: str
@@ -136,14 +216,23 @@ def test_what_cannot_be_packed_is_said_in_one_line(
     assert line.startswith("pack.py: ")
     assert says in line
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out/workflow.tar.xz").exists()
+    assert not list((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--python", "3"), ("--glibc", "2.5"), ("--glibc", "2.400"), ("--machine", "AMD64")]
+)
+def test_wrong_arguments_are_said_by_name(tmp_path: Path, option: str, value: str) -> None:
+    done = packed(tmp_path, "plain==3.1\n", option, value)
+    assert done.returncode == 2
+    assert option in done.stderr.splitlines()[-1]
 
 
 def test_a_compiled_package_is_not_taken_from_this_machine(tmp_path: Path, index: Path) -> None:
     source(index, f"cp3{sys.version_info[1]}-none-linux_x86_64")
     done = packed(tmp_path, "from.source==2.0\n")
     assert done.returncode == 2
-    assert "what is built of it here runs here only" in done.stderr
+    assert "what is built of its source here runs here only" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["workflow.txt", "sglang-h200.txt"])
