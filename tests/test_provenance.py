@@ -50,9 +50,16 @@ def test_a_packed_folder_says_what_it_was_packed_from(clone: Path) -> None:
     inside.mkdir()
     (inside / ".packed.json").write_text('{"commit": "abc", "modified": true}')
     assert provenance.git.__wrapped__(str(inside)) == {"commit": "abc", "modified": True}
+    (inside / ".packed.json").write_text('{"commit": "abc", "modified": false}')
+    assert provenance.git.__wrapped__(str(inside)) == {"commit": "abc", "modified": None}, "it may be edited"
     (inside / ".packed.json").write_text("no JSON")
     assert provenance.git.__wrapped__(str(inside)) == NOTHING
 
 
 def test_a_folder_without_git_has_none(tmp_path: Path) -> None:
     assert provenance.git.__wrapped__(str(tmp_path)) == NOTHING
+
+
+def test_a_clone_over_a_packed_folder_is_a_clone(clone: Path) -> None:
+    (clone / ".packed.json").write_text('{"commit": "abc", "modified": false}')
+    assert provenance.git.__wrapped__(str(clone))["commit"] == run(clone, "rev-parse", "HEAD")

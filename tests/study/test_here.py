@@ -1,10 +1,7 @@
 """What a study names and this machine lacks: one line each, whatever the path."""
 
-import ast
 import json
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -81,20 +78,3 @@ def test_a_relative_model_starts_at_the_folder_of_its_server(base, home):
     study = Study.from_config(base, "s.yaml")
     assert not [line for line in here.missing(study) if "model-path" in line]
     assert workload.prompts_of(study)[0].text.startswith("<u>")
-
-
-def test_a_package_of_the_workflow_that_is_not_there(base, home, monkeypatch):
-    monkeypatch.setattr(here.importlib.util, "find_spec", lambda name: None if name == "rocrate" else True)
-    [line] = [line for line in lines(base) if "no package" in line]
-    assert line == f"{sys.executable} has no package rocrate; install the pins of envs/workflow.txt for it"
-
-
-def test_every_package_that_the_library_imports_is_looked_for():
-    found = set()
-    for file in Path(here.__file__).parents[1].rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                found.add(node.module.split(".")[0])
-    assert found - sys.stdlib_module_names - {"quietgate"} == set(here.PACKAGES)

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -39,8 +40,8 @@ WORKFLOW_WITHOUT = ("pulp/solverdir/cbc/osx", "pulp/solverdir/cbc/win")
 # Programs, whose first line names the Python here; tests, which would hide the standard library's.
 BOTH_WITHOUT = ("bin", "test", "tests")
 
-# Settings of pip that contradict what is asked of it below.
-PIP_SETTINGS = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_HASHES", "PIP_REQUIRE_VIRTUALENV")
+# Settings of pip that contradict what is asked of it below, whoever made them.
+PIP_SETTINGS = {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
 
 
 class PackError(Exception):
@@ -89,7 +90,7 @@ def pins(requirements: Path) -> list[str]:
     """The pins of a requirements file, `name==version` each."""
     found = lines_of(requirements)
     for line in found:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+-]*", line):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9]+([.!+-]?[A-Za-z0-9]+)*", line):
             raise PackError(f"{requirements}: {line!r} is no pin; `name==version` is needed")
     names = [name_of(line) for line in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -156,7 +157,7 @@ def pip(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """Run pip; its output, both streams, is in `stdout`."""
     return subprocess.run(
         [sys.executable, "-m", "pip", *arguments, "--disable-pip-version-check", "--no-input"],
-        env={name: value for name, value in os.environ.items() if name not in PIP_SETTINGS},
+        env={**os.environ, **PIP_SETTINGS},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -190,20 +191,26 @@ def git(*words: str) -> str:
     except FileNotFoundError:
         raise PackError("git is needed: it knows which files are the repository's") from None
     if done.returncode:
-        said = telling_line(done.stderr.decode(errors="replace"))
+        said = (done.stderr.decode(errors="replace").strip().splitlines() or ["no word of git"])[0]
         raise PackError(f"{ROOT}: only a git clone can be packed ({said})")
     return done.stdout.decode(errors="surrogateescape")
 
 
-def repository(out: Path) -> list[str]:
+def repository() -> list[str]:
     """The files of this repository: all that git does not ignore, but examples and what is made here."""
     if not (ROOT / ".git").exists():
         raise PackError(f"{ROOT}: only a git clone can be packed, and it has no .git")
     listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-    wanted = sorted(n for n in set(listed) if n and not n.startswith("results/examples/"))
-    made = re.compile(r"sglang\.tar\.xz|workflow\.tar\.xz|\.(sglang|workflow)\.tar\.xz\..*")
-    ours = [n for n in wanted if not (made.fullmatch(Path(n).name) and (ROOT / n).parent == out)]
-    return [n for n in ours if os.path.lexists(ROOT / n)]  # git lists what was deleted as well
+    made = re.compile(r"(.*/)?(\.(sglang|workflow)\.tar\.xz\..*|(sglang|workflow)\.tar\.xz)", re.DOTALL)
+    wanted = [n for n in sorted(set(listed)) if n and not n.startswith("results/examples/")]
+    # git lists what was deleted as well
+    return [n for n in wanted if not made.fullmatch(n) and os.path.lexists(ROOT / n)]
+
+
+def commit() -> bytes:
+    """What is checked out here, as `quietgate.provenance` reads it from a packed folder."""
+    modified = bool(git("status", "--porcelain", "--untracked-files=no").strip())
+    return json.dumps({"commit": git("rev-parse", "HEAD").strip(), "modified": modified}).encode()
 
 
 @contextmanager
@@ -230,19 +237,25 @@ def pack_sglang(out: Path, wanted: list[str], machine: Machine, scratch: Path) -
         tar.add(site, "site")
 
 
-def pack_workflow(out: Path, wanted: list[str], files: list[str], machine: Machine, scratch: Path) -> None:
-    """Write OUT/workflow.tar.xz, with the commit that is checked out here beside the code."""
+@dataclass(frozen=True)
+class Code:
+    """This repository: its files and what is checked out."""
+
+    files: list[str]
+    commit: bytes
+
+
+def pack_workflow(out: Path, wanted: list[str], code: Code, machine: Machine, scratch: Path) -> None:
+    """Write OUT/workflow.tar.xz, with the commit beside the code."""
     site = scratch / "workflow/site"
     install(wanted, site, machine, scratch)
     leave_out(site, WORKFLOW_WITHOUT + BOTH_WITHOUT)
-    modified = bool(git("status", "--porcelain", "--untracked-files=no").strip())
-    commit = json.dumps({"commit": git("rev-parse", "HEAD").strip(), "modified": modified}).encode()
     with archive(out / "workflow.tar.xz") as tar:
-        for name in files:
+        for name in code.files:
             tar.add(ROOT / name, f"quietgate/{name}", recursive=False)
         entry = tarfile.TarInfo(f"quietgate/{COMMIT}")
-        entry.size = len(commit)
-        tar.addfile(entry, io.BytesIO(commit))
+        entry.size = len(code.commit)
+        tar.addfile(entry, io.BytesIO(code.commit))
         tar.add(site, "site")
 
 
@@ -276,19 +289,22 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Command line; exit status 0 packed, 2 wrong arguments or something that cannot be packed."""
     args = arguments(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     machine = Machine(args.python, args.glibc, args.machine)
     out = args.out.resolve()
     try:
         has = lines_of(args.has) if args.has else []
         sglang = lacking(pins(args.sglang), has) if args.only != "workflow" else None
         workflow = lacking(pins(args.workflow), has) if args.only != "sglang" else None
-        files = repository(out) if workflow is not None else []
+        code = Code(repository(), commit()) if workflow is not None else None
         out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()  # minutes before anything is written there
         with tempfile.TemporaryDirectory(prefix="quietgate-pack-") as folder:
+            os.environ["TMPDIR"] = folder  # pip's own, which it leaves behind when it is stopped
             if sglang is not None:
                 pack_sglang(out, sglang, machine, Path(folder))
-            if workflow is not None:
-                pack_workflow(out, workflow, files, machine, Path(folder))
+            if workflow is not None and code is not None:
+                pack_workflow(out, workflow, code, machine, Path(folder))
     except (PackError, OSError) as error:
         print(f"pack.py: {error}", file=sys.stderr)
         return 2

@@ -4,7 +4,15 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.settings.types import ExecMode
+from snakemake.settings.types import DeploymentMethod, ExecMode
+
+from quietgate import packages
+
+# With conda the jobs have an environment of their own.
+if DeploymentMethod.CONDA not in workflow.deployment_settings.deployment_method:
+    if lacking := packages.lacking():
+        print(*lacking, sep="\n", file=sys.stderr)
+        sys.exit(2)
 
 from quietgate.errors import BadInput
 from quietgate.files import sha256

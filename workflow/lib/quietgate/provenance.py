@@ -94,16 +94,16 @@ def sources() -> str:
 def git(folder: str) -> dict[str, Any]:
     """The commit checked out in `folder` and whether tracked files differ from it; nulls without git.
 
-    A folder that was packed (workflow/packing) says which commit it was packed from. A repository around it
-    that does not track the Snakefile is another's.
+    A folder that was packed (workflow/packing) and is no clone says which commit it was packed from, and not
+    whether it was edited since. A repository around it that does not track the Snakefile is another's.
     """
-    try:
-        packed = json.loads((Path(folder) / ".packed.json").read_text())
-        return {"commit": str(packed["commit"]), "modified": bool(packed["modified"])}
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError, TypeError, LookupError):
-        return {"commit": None, "modified": None}
+    packed = Path(folder) / ".packed.json"
+    if packed.exists() and not (Path(folder) / ".git").exists():
+        try:
+            said = json.loads(packed.read_text())
+            return {"commit": str(said["commit"]), "modified": True if said["modified"] else None}
+        except (OSError, ValueError, TypeError, LookupError):
+            return {"commit": None, "modified": None}
 
     def ask(*words: str) -> str | None:
         try:

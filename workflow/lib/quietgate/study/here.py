@@ -1,11 +1,9 @@
-"""What a study needs and this machine lacks."""
+"""What a study names and this machine lacks."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,25 +14,6 @@ from quietgate.study.importing.elsewhere import ELSEWHERE
 from quietgate.study.nccl_variables import missing_file
 from quietgate.study.study import Study
 
-# What the workflow itself imports; a job that meets a gap does so when its server already runs.
-PACKAGES = (
-    "aiohttp",
-    "jinja2",
-    "jsonschema",
-    "markupsafe",
-    "matplotlib",
-    "msgspec",
-    "numpy",
-    "pandas",
-    "PIL",
-    "prometheus_client",
-    "referencing",
-    "requests",
-    "rocrate",
-    "scipy",
-    "yaml",
-)
-
 # Arguments that name a model by a path or by its name on a hub.
 _MODELS = ("model_path", "tokenizer_path", "speculative_draft_model_path")
 # Options of Python whose value is the next word.
@@ -42,15 +21,8 @@ _WITH_VALUE = ("-W", "-X")
 
 
 def missing(study: Study) -> list[str]:
-    """One line for each package, program, folder or file that the study needs and this machine lacks."""
-    return [*_packages(), *(f"{study.source}: {line}" for line in dict.fromkeys(_lines(study)))]
-
-
-def _packages() -> Iterator[str]:
-    """Found, not imported: importing all of them takes a second."""
-    for name in PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            yield f"{sys.executable} has no package {name}; install the pins of envs/workflow.txt for it"
+    """One line for each program, folder or file that the study needs and this machine does not have."""
+    return [f"{study.source}: {line}" for line in dict.fromkeys(_lines(study))]
 
 
 def _lines(study: Study) -> Iterator[str]:
