@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,14 +218,14 @@ def commit() -> bytes:
 def archive(path: Path) -> Iterator[tarfile.TarFile]:
     """A .tar.xz that has its name when it is whole."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    partial = Path(name)
+    unfinished = Path(name)
     try:
         with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:xz", preset=6) as tar:
             yield tar
-        partial.chmod(0o644)
-        partial.replace(path)
+        unfinished.chmod(0o644)
+        unfinished.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
@@ -237,25 +238,19 @@ def pack_sglang(out: Path, wanted: list[str], machine: Machine, scratch: Path) -
         tar.add(site, "site")
 
 
-@dataclass(frozen=True)
-class Code:
-    """This repository: its files and what is checked out."""
-
-    files: list[str]
-    commit: bytes
-
-
-def pack_workflow(out: Path, wanted: list[str], code: Code, machine: Machine, scratch: Path) -> None:
-    """Write OUT/workflow.tar.xz, with the commit beside the code."""
+def pack_workflow(
+    out: Path, wanted: list[str], files: list[str], code: bytes, machine: Machine, scratch: Path
+) -> None:
+    """Write OUT/workflow.tar.xz: these files of the repository, and `code`, which says their commit."""
     site = scratch / "workflow/site"
     install(wanted, site, machine, scratch)
     leave_out(site, WORKFLOW_WITHOUT + BOTH_WITHOUT)
     with archive(out / "workflow.tar.xz") as tar:
-        for name in code.files:
+        for name in files:
             tar.add(ROOT / name, f"quietgate/{name}", recursive=False)
         entry = tarfile.TarInfo(f"quietgate/{COMMIT}")
-        entry.size = len(code.commit)
-        tar.addfile(entry, io.BytesIO(code.commit))
+        entry.size = len(code)
+        tar.addfile(entry, io.BytesIO(code))
         tar.add(site, "site")
 
 
@@ -294,17 +289,18 @@ def main(argv: list[str] | None = None) -> int:
     out = args.out.resolve()
     try:
         has = lines_of(args.has) if args.has else []
-        sglang = lacking(pins(args.sglang), has) if args.only != "workflow" else None
-        workflow = lacking(pins(args.workflow), has) if args.only != "sglang" else None
-        code = Code(repository(), commit()) if workflow is not None else None
+        archives: list[Callable[[Machine, Path], None]] = []
+        if args.only != "workflow":
+            archives.append(partial(pack_sglang, out, lacking(pins(args.sglang), has)))
+        if args.only != "sglang":
+            wanted = lacking(pins(args.workflow), has)
+            archives.append(partial(pack_workflow, out, wanted, repository(), commit()))
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()  # minutes before anything is written there
         with tempfile.TemporaryDirectory(prefix="quietgate-pack-") as folder:
             os.environ["TMPDIR"] = folder  # pip's own, which it leaves behind when it is stopped
-            if sglang is not None:
-                pack_sglang(out, sglang, machine, Path(folder))
-            if workflow is not None and code is not None:
-                pack_workflow(out, workflow, code, machine, Path(folder))
+            for pack in archives:
+                pack(machine, Path(folder))
     except (PackError, OSError) as error:
         print(f"pack.py: {error}", file=sys.stderr)
         return 2

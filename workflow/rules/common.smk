@@ -8,11 +8,17 @@ from snakemake.settings.types import DeploymentMethod, ExecMode
 
 from quietgate import packages
 
+
+def refuse(error):
+    """Bad input ends here: its lines, no traceback, exit status 2."""
+    print(error, file=sys.stderr, flush=True)
+    sys.exit(2)
+
+
 # With conda the jobs have an environment of their own.
 if DeploymentMethod.CONDA not in workflow.deployment_settings.deployment_method:
     if lacking := packages.lacking():
-        print(*lacking, sep="\n", file=sys.stderr)
-        sys.exit(2)
+        refuse("\n".join(lacking))
 
 from quietgate.errors import BadInput
 from quietgate.files import sha256
@@ -23,11 +29,9 @@ from quietgate.study.config import load
 
 REVIEWER = "results" in config
 if REVIEWER and "grid" in config:
-    print(
-        "config: results names what a reviewer was given; a study's own go to results/<study>: take it out",
-        file=sys.stderr,
+    refuse(
+        "config: results names what a reviewer was given; a study's own go to results/<study>: take it out"
     )
-    sys.exit(2)
 ENV = "../../envs/workflow.yaml"
 
 
@@ -63,12 +67,6 @@ def real_run():
     if args is None:
         return True
     return not makes_report() and not any(getattr(args, name) for name in ONLY_LOOKS)
-
-
-def refuse(error):
-    """Bad input ends here: its lines, no traceback, exit status 2."""
-    print(error, file=sys.stderr, flush=True)
-    sys.exit(2)
 
 
 def tell(line):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quietgate import __version__
-from quietgate.files import source_digest
+from quietgate.files import read_json, source_digest
 from quietgate.gpus import all_gpus, driver_version, links
 
 _PACKAGES = (
@@ -97,13 +96,14 @@ def git(folder: str) -> dict[str, Any]:
     A folder that was packed (workflow/packing) and is no clone says which commit it was packed from, and not
     whether it was edited since. A repository around it that does not track the Snakefile is another's.
     """
+    unknown = {"commit": None, "modified": None}
     packed = Path(folder) / ".packed.json"
     if packed.exists() and not (Path(folder) / ".git").exists():
         try:
-            said = json.loads(packed.read_text())
+            said = read_json(packed)
             return {"commit": str(said["commit"]), "modified": True if said["modified"] else None}
-        except (OSError, ValueError, TypeError, LookupError):
-            return {"commit": None, "modified": None}
+        except (TypeError, LookupError):
+            return unknown
 
     def ask(*words: str) -> str | None:
         try:
@@ -119,7 +119,7 @@ def git(folder: str) -> dict[str, Any]:
         return run.stdout.strip()
 
     if ask("ls-files", "--error-unmatch", "Snakefile") is None:
-        return {"commit": None, "modified": None}
+        return unknown
     status = ask("status", "--porcelain", "--untracked-files=no")
     return {
         "commit": ask("rev-parse", "HEAD"),
