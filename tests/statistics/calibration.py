@@ -22,6 +22,7 @@ from simulated import World, names
 from quietgate.analyse.contrasts import Family
 from quietgate.analyse.model import Design, Fit
 from quietgate.analyse.noise import noisiest_cell
+from quietgate.analyse.optimum import could_be_best
 from quietgate.analyse.outlying import flagged
 
 
@@ -110,6 +111,24 @@ def bootstrap_coverage(launches: int, studies: int = 2_000, draws: int = 1_000, 
     return covered / studies
 
 
+def sets_hold(world: World, who: int, studies: int = 400, seed: int = 0) -> tuple[float, float]:
+    """How often cell `who`, as good as every other one, is among those that could be the best.
+
+    Returns:
+        Shares of studies: with the noisy cell's own variance, and with the pooled one throughout. Aim: 95 %.
+    """
+    cell, block = world.layout()
+    design = Design.of(np.array(names(world.cells))[cell].tolist(), block.tolist())
+    columns = np.arange(world.cells)
+    held = []
+    for y in world.values(np.random.default_rng(seed), studies):
+        fit = Fit.of(design, y)
+        sets = could_be_best(fit, columns, 0.05, noisiest_cell(fit)), could_be_best(fit, columns, 0.05)
+        held.append([s[who] for s in sets])
+    own, pooled = np.mean(held, axis=0)
+    return float(own), float(pooled)
+
+
 def main() -> None:
     """Print the tables of docs/statistics.md."""
     studies = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
@@ -156,6 +175,12 @@ def main() -> None:
             effects[4] = np.log1p(effect)
             o = calibrate(World(launches=launches), studies, 1, effects)
             print(f"  {launches} launches, {effect:.0%}: {o.found:.1%}")
+    print("\na cell as good as the others is among the best: own variance of a noisy cell, pooled variance")
+    for cells, launches, factor in ((6, 3, 1.0), (6, 3, 3.0), (6, 5, 3.0), (12, 5, 3.0)):
+        noisy = World(cells=cells, launches=launches, noisy_cell=(2, factor))
+        for who, name in ((2, "the noisy one"), (0, "another one")):
+            own, pooled = sets_hold(noisy, who, studies)
+            print(f"  {cells} cells x {launches}, noise x {factor:.0f}, {name}: {own:.1%} {pooled:.1%}")
     print("\ncoverage of a 95 % percentile bootstrap over launches (one ratio of geometric means)")
     for launches in (3, 4, 5):
         print(f"  {launches} launches: {bootstrap_coverage(launches):.1%}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calibration import bootstrap_coverage, calibrate
+from calibration import bootstrap_coverage, calibrate, sets_hold
 from scipy import stats
 from simulated import World, cells_table, study_record
 
@@ -54,6 +54,13 @@ def test_intervals_cover_true_effects_too():
     effects = np.linspace(-0.3, 0.3, 12)
     outcome = calibrate(World(odd=-0.2), STUDIES, seed=3, effects=effects)
     assert 0.93 - 0.011 <= outcome.simultaneous <= 0.97 + 0.011
+
+
+def test_a_noisy_cell_that_is_as_good_stays_among_the_best():
+    own, pooled = sets_hold(World(cells=6, noisy_cell=(2, 3.0)), who=2, studies=150, seed=1)
+    least = stats.binom.ppf(0.025, 150, 0.95) / 150
+    assert own >= least
+    assert pooled < least  # what its own variance is there for
 
 
 def test_a_plain_bootstrap_over_launches_covers_far_less():

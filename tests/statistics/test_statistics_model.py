@@ -12,6 +12,7 @@ from quietgate.analyse.contrasts import Family
 from quietgate.analyse.joint import LargestT
 from quietgate.analyse.model import Design, Fit
 from quietgate.analyse.noise import noisiest_cell
+from quietgate.analyse.optimum import could_be_best, draws
 from quietgate.analyse.outlying import flagged, survives
 
 
@@ -150,6 +151,29 @@ def test_a_noisy_cell_gets_wider_intervals_and_the_others_do_not():
     wider = (own.high - own.low) / (plain.high - plain.low)
     assert wider[1] > 1.5
     assert np.delete(wider, 1) == pytest.approx(1)
+
+
+def test_a_noisy_cell_is_not_beaten_on_the_others_noise():
+    rng = np.random.default_rng(2)
+    design = Design.of([f"c{c}" for c in range(8) for _ in range(3)], list(range(3)) * 8)
+    y = rng.normal(0, 0.01, 24)
+    y[6:9] = [-0.24, 0.1, -0.01]  # c2 is behind by 5 %, and known to much less than that
+    y[3:6] -= 0.3  # c1 is far behind
+    fit = Fit.of(design, y)
+    noisy = noisiest_cell(fit)
+    assert noisy is not None
+    assert (noisy.cell, noisy.noisy) == ("c2", True)
+    cells = np.arange(8)
+    plain, own = could_be_best(fit, cells, 0.05), could_be_best(fit, cells, 0.05, noisy)
+    assert not plain[1]
+    assert not own[1]
+    assert own[2]
+    assert (own >= plain).all()
+    sample = draws(fit, noisy)
+    low, high = np.quantile(sample, [0.025, 0.975], axis=0)
+    error, df = noisy.errors(design, design.cell_weights)
+    assert (high - low) / 2 == pytest.approx(stats.t.isf(0.025, df) * error, rel=0.06)
+    assert df[2] == pytest.approx(noisy.df)
 
 
 def test_detectable_effect_is_claimed_in_eighty_percent():

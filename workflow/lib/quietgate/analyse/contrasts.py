@@ -160,13 +160,12 @@ class Family:
         half = self.critical * error
         df = np.full(len(t), float(self.design.df))
         if noisiest is not None and noisiest.noisy:
-            own_error, own_df = noisiest.errors(self.design, self.weights)
-            for k in np.flatnonzero(self.matrix[:, noisiest.index]):
-                wider = self.largest.critical(self.alpha, own_df[k]) * own_error[k]
-                if wider > half[k]:
-                    error[k], half[k] = own_error[k], wider
-                    t[k] = estimate[k] / error[k]
-                    df[k] = own_df[k]
+            mine = np.flatnonzero(self.matrix[:, noisiest.index])
+            own = noisiest.intervals(self.design, self.weights[mine], self.largest, self.alpha)
+            wider = own[2] > half[mine]
+            k = mine[wider]
+            error[k], df[k], half[k] = (x[wider] for x in own)
+            t[k] = estimate[k] / error[k]
         beyond = usable & (np.abs(estimate) > half)
         robust = survives(fit, self.weights, self.involved, estimate, self.critical_without_one)
         return Judged(estimate, error, t, df, estimate - half, estimate + half, beyond, robust, self.largest)

@@ -3,7 +3,8 @@
 The pooled residual assumes that launches of every cell scatter alike. A cell that scatters more makes
 intervals against it too short. Where the largest share of the residual that one cell holds is larger
 than equal noise explains (Cochran 1941), comparisons with that cell use its own variance beside the
-others', with Satterthwaite's (1946) degrees of freedom, wherever that is the wider interval.
+others', with Satterthwaite's (1946) degrees of freedom, wherever that is the wider interval. The sets
+of steps that could be best do the same; the draws behind their probabilities use both variances.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from quietgate.analyse.joint import LargestT
 from quietgate.analyse.model import Design, Fit, Floats
 
 # Lenient on purpose: a needlessly wide interval costs little, a needlessly short one a false claim.
@@ -55,6 +57,13 @@ class NoisyCell:
         total = mine + rest
         df = total**2 / np.maximum(mine**2 / self.df + rest**2 / self.others_df, 1e-300)
         return np.sqrt(total), df
+
+    def intervals(
+        self, design: Design, weights: Floats, largest: LargestT, alpha: float
+    ) -> tuple[Floats, Floats, Floats]:
+        """Standard error, degrees of freedom and half the joint interval of contrasts (rows)."""
+        error, df = self.errors(design, weights)
+        return error, df, error * np.array([largest.critical(alpha, x) for x in df])
 
 
 @lru_cache(maxsize=8)

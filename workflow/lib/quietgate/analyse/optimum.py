@@ -4,7 +4,8 @@ Two answers from the same model, side by side. The distribution of the best step
 the cell effects given the data (multivariate t, the posterior under a flat prior). The set of steps
 that could be best holds every number of steps that no other one beats (Hsu 1984, one-sided Dunnett
 with each as the control), jointly over the profiles. Only the sets decide claims: between equal cells
-the best of the draws is arbitrary, and "probably moved" would be said of pure noise.
+the best of the draws is arbitrary, and "probably moved" would be said of pure noise. Where one cell is
+noisier than the others (`noise.py`), both answers know it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from quietgate.analyse.joint import LargestT, root_of
 from quietgate.analyse.model import Design, Fit, Floats
+from quietgate.analyse.noise import NoisyCell
 
 DRAWS = 20_000
 SEED = 1984
@@ -50,44 +52,70 @@ class Best:
         return [int(s) for s in self.steps[self.in_set]]
 
 
-def draws(fit: Fit, count: int = DRAWS, seed: int = SEED) -> Floats:
-    """Draws (rows) of all cell effects given the data, including the doubt about the noise itself."""
+def draws(fit: Fit, noisiest: NoisyCell | None = None, count: int = DRAWS, seed: int = SEED) -> Floats:
+    """Draws (rows) of all cell effects given the data, including the doubt about the noise itself.
+
+    Args:
+        fit: the model.
+        noisiest: the noisiest cell; where it is too noisy, its launches and the others' have a variance each.
+        count: how many draws.
+        seed: of the generator.
+    """
     if fit.sd is None:
         raise ValueError("no residual: the noise is unknown")
     rng = np.random.default_rng(seed)
     design = fit.design
-    covariance = design.cell_weights @ design.cell_weights.T
-    root = root_of(covariance)
-    scale = fit.sd * np.sqrt(design.df / rng.chisquare(design.df, count))
-    normal = rng.standard_normal((count, root.shape[1]))
-    return np.asarray(fit.effects + scale[:, None] * (normal @ root.T))
+    kinds = [(np.ones(design.n, dtype=bool), fit.sd, float(design.df))]
+    if noisiest is not None and noisiest.noisy:
+        own = design.cell_of == noisiest.index
+        kinds = [(own, noisiest.sd, noisiest.df), (~own, noisiest.others_sd, noisiest.others_df)]
+    sample = np.tile(fit.effects, (count, 1))
+    for launches, sd, df in kinds:
+        weights = design.cell_weights[:, launches]
+        root = root_of(weights @ weights.T)
+        scale = sd * np.sqrt(df / rng.chisquare(df, count))
+        sample += scale[:, None] * (rng.standard_normal((count, root.shape[1])) @ root.T)
+    return sample
 
 
-def could_be_best(fit: Fit, columns: NDArray[np.intp], alpha: float) -> NDArray[np.bool_]:
-    """Which of the cells no other one of them beats, at joint level 1 - alpha."""
+def could_be_best(
+    fit: Fit, columns: NDArray[np.intp], alpha: float, noisiest: NoisyCell | None = None
+) -> NDArray[np.bool_]:
+    """Which of the cells no other one of them beats, at joint level 1 - alpha.
+
+    Comparisons with a cell that is too noisy use its own variance where that is the wider interval.
+    """
     design, count = fit.design, len(columns)
     result = np.ones(count, dtype=bool)
     if count < 2 or fit.sd is None or fit.sd < 1e-12:
         return result
-    for i in range(count):
+    for i, cell in enumerate(columns):
         others = np.delete(columns, i)
-        weights = design.cell_weights[others] - design.cell_weights[columns[i]]
-        error = fit.sd * np.sqrt((weights**2).sum(axis=1))
-        t = (fit.effects[others] - fit.effects[columns[i]]) / error
-        critical = LargestT(weights, one_sided=True).critical(alpha, design.df)
-        result[i] = bool(t.max() <= critical)
+        weights = design.cell_weights[others] - design.cell_weights[cell]
+        largest = LargestT(weights, one_sided=True)
+        half = largest.critical(alpha, design.df) * fit.sd * np.linalg.norm(weights, axis=1)
+        if noisiest is not None and noisiest.noisy:
+            mine = np.flatnonzero((others == noisiest.index) | (cell == noisiest.index))
+            half[mine] = np.maximum(half[mine], noisiest.intervals(design, weights[mine], largest, alpha)[2])
+        result[i] = bool(np.all(fit.effects[others] - fit.effects[cell] <= half))
     return result
 
 
 def best_steps(
-    fit: Fit, sample: Floats, columns: NDArray[np.intp], steps: NDArray[np.intp], alpha: float
+    fit: Fit,
+    sample: Floats,
+    columns: NDArray[np.intp],
+    steps: NDArray[np.intp],
+    alpha: float,
+    noisiest: NoisyCell | None = None,
 ) -> Best:
     """The best steps among the cells at `columns`, whose steps are `steps`."""
     order = np.argsort(steps, kind="stable")
     columns, steps = columns[order], steps[order]
     winner = np.argmax(sample[:, columns], axis=1)
     probability = np.bincount(winner, minlength=len(columns)) / len(sample)
-    return Best(columns, steps, probability, could_be_best(fit, columns, alpha), fit.effects[columns])
+    in_set = could_be_best(fit, columns, alpha, noisiest)
+    return Best(columns, steps, probability, in_set, fit.effects[columns])
 
 
 @dataclass(frozen=True)
