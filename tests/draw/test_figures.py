@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
+from draw import synthetic
 from draw.conftest import made, material
 from draw.synthetic import config
 from quietgate import records
 from quietgate.analyse import statistics, tables
 from quietgate.draw import accepted, by_steps, checks, cycle, grid, latency, load
-from quietgate.draw.drawn import NotDrawn
+from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.figures import FIGURES, draw_all
 from quietgate.draw.style import COLUMN_IN, PAGE_IN, house_style, looks
 from quietgate.files import sha256
@@ -59,6 +60,25 @@ def test_decode_speed_has_units_steps_and_the_failed_cell(all_of_it):
     assert "n = 2 to 3 launches per cell" in drawn.caption
     assert "1 of steps-1_nccl-untuned (killed)" in drawn.caption
     assert drawn.figure.get_figwidth() == COLUMN_IN
+
+
+def test_a_bar_that_rests_on_its_own_launches_is_named(tmp_path):
+    settings = config([0, 1, 2, 3])
+    study = synthetic.write(tmp_path, settings)
+    frames = tables.collect(tables.read_all(tmp_path, study), study)
+    cells = frames["cells"]
+    for launch, off in {"l1": 0.8, "l2": 1.25, "l3": 1.02}.items():
+        cells.loc[
+            (cells["cell"] == "steps-2_nccl-tuned") & (cells["launch"] == launch), "decode_tokens_per_s"
+        ] *= off
+    outcome, derived = statistics.statistics(cells, study)
+    drawn_from = Material(study, frames | derived, outcome)
+    with house_style():
+        noisy, quiet = by_steps.decode_tokens_per_s(drawn_from), by_steps.tokens_per_cycle(drawn_from)
+    assert (
+        "steps-2_nccl-tuned, whose launches scatter more: from its own, where that is wider" in noisy.caption
+    )
+    assert "scatter more" not in quiet.caption
 
 
 def test_one_frame_row_per_launch_with_its_median(all_of_it):

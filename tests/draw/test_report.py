@@ -171,6 +171,17 @@ def test_without_statistics_numbers_but_no_claims(results, tmp_path):
     assert "No comparison could be made" in words
 
 
+@pytest.mark.parametrize(
+    ("probability", "text"),
+    [(0.0, "under 1 % yes"), (0.005, "under 1 % yes"), (0.01, "1 % yes"), (0.81, "81 % yes")],
+)
+def test_what_could_be_best_is_never_best_in_zero_percent(results, tmp_path, probability, text):
+    root, study, outcome = results
+    rows = [{**r, "probability_best": probability, "could_be_best": True} for r in outcome["optimum"]]
+    words = written(root, study, {**outcome, "optimum": rows}, tmp_path / "report.html").words
+    assert text in words[words.index("could be best ") :]
+
+
 def test_text_from_records_cannot_become_markup(results, tmp_path):
     root, study, outcome = results
     title = "<script>alert(1)</script>"

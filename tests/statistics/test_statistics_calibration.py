@@ -57,10 +57,10 @@ def test_intervals_cover_true_effects_too():
 
 
 def test_a_noisy_cell_that_is_as_good_stays_among_the_best():
-    own, pooled = sets_hold(World(cells=6, noisy_cell=(2, 3.0)), who=2, studies=150, seed=1)
+    own, pooled = sets_hold(World(cells=6, noisy_cell=(2, 4.0)), studies=150, seed=1)
     least = stats.binom.ppf(0.025, 150, 0.95) / 150
-    assert own >= least
-    assert pooled < least  # what its own variance is there for
+    assert own.min() >= least
+    assert pooled[2] < least - 0.02  # what its own variance is there for
 
 
 def test_a_plain_bootstrap_over_launches_covers_far_less():

@@ -87,6 +87,30 @@ def test_the_optimum_stays_when_it_does_and_ties_stay_open():
     assert "is open" in move["text"]
 
 
+def test_a_noisy_cell_keeps_the_best_steps_open():
+    """Under tuned, 5 steps are 12 % behind 2 in the mean, in launches that lie up to 60 % apart."""
+    effects = np.array([0.0, 0.1, 0.42, 0.30, 0.0, 0.02, 0.05, 0.06])
+    quiet = table(effects=effects)
+    noisy = quiet.copy()
+    for launch, off in {"l1": 0.25, "l2": -0.25, "l3": 0.2, "l4": -0.22, "l5": 0.02}.items():
+        here = (noisy["cell"] == "steps-5_nccl-tuned") & (noisy["launch"] == launch)
+        noisy.loc[here, "decode_tokens_per_s"] *= np.exp(off)
+
+    def best(cells):
+        outcome, frames = run(cells)
+        rows = frames["optimum"].query("nccl == 'tuned'").set_index("steps")
+        return outcome["levels"][0]["noisiest_cell"], rows["could_be_best"], rows["probability_best"]
+
+    _, could, probably = best(quiet)
+    assert could[could].index.tolist() == [2]
+    assert probably[2] > 0.999
+    cell, could, probably = best(noisy)
+    assert (cell["cell"], cell["own_variance_used"]) == ("steps-5_nccl-tuned", True)
+    assert could[could].index.tolist() == [2, 5]
+    assert 0.05 < probably[5] < 0.5
+    assert probably[1] == 0
+
+
 @pytest.mark.parametrize(
     ("verdict", "expected"),
     [

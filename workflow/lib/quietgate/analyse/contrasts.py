@@ -162,7 +162,7 @@ class Family:
         if noisiest is not None and noisiest.noisy:
             mine = np.flatnonzero(self.matrix[:, noisiest.index])
             own = noisiest.intervals(self.design, self.weights[mine], self.largest, self.alpha)
-            wider = own[2] > half[mine]
+            wider = own.half > half[mine]
             k = mine[wider]
             error[k], df[k], half[k] = (x[wider] for x in own)
             t[k] = estimate[k] / error[k]

@@ -3,14 +3,16 @@
 The pooled residual assumes that launches of every cell scatter alike. A cell that scatters more makes
 intervals against it too short. Where the largest share of the residual that one cell holds is larger
 than equal noise explains (Cochran 1941), comparisons with that cell use its own variance beside the
-others', with Satterthwaite's (1946) degrees of freedom, wherever that is the wider interval. The sets
-of steps that could be best do the same; the draws behind their probabilities use both variances.
+others', with Satterthwaite's (1946) degrees of freedom, wherever that is the wider interval. The sets of
+steps that could be best do the same; in the draws behind their probabilities its launches have its
+variance.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +22,14 @@ from quietgate.analyse.model import Design, Fit, Floats
 # Lenient on purpose: a needlessly wide interval costs little, a needlessly short one a false claim.
 NOISY_ALPHA = 0.2
 _DRAWS = 1_000
+
+
+class Intervals(NamedTuple):
+    """Standard error, degrees of freedom and half the interval of contrasts, one entry per contrast."""
+
+    error: Floats
+    df: Floats
+    half: Floats
 
 
 @dataclass(frozen=True)
@@ -58,12 +68,10 @@ class NoisyCell:
         df = total**2 / np.maximum(mine**2 / self.df + rest**2 / self.others_df, 1e-300)
         return np.sqrt(total), df
 
-    def intervals(
-        self, design: Design, weights: Floats, largest: LargestT, alpha: float
-    ) -> tuple[Floats, Floats, Floats]:
-        """Standard error, degrees of freedom and half the joint interval of contrasts (rows)."""
+    def intervals(self, design: Design, weights: Floats, largest: LargestT, alpha: float) -> Intervals:
+        """Joint intervals at level 1 - alpha of contrasts (rows of launch weights)."""
         error, df = self.errors(design, weights)
-        return error, df, error * np.array([largest.critical(alpha, x) for x in df])
+        return Intervals(error, df, error * np.array([largest.critical(alpha, x) for x in df]))
 
 
 @lru_cache(maxsize=8)
@@ -95,7 +103,7 @@ def noisiest_cell(fit: Fit) -> NoisyCell | None:
         cell=design.cells[top],
         sd=float(np.sqrt(square[top] / freedom[top])),
         df=float(freedom[top]),
-        others_sd=float(np.sqrt((fit.rss - square[top]) / others_df)),
+        others_sd=float(np.sqrt(max(fit.rss - square[top], 0.0) / others_df)),
         others_df=others_df,
         p=(above + 1) / (len(shares) + 1),
     )

@@ -57,7 +57,8 @@ def draws(fit: Fit, noisiest: NoisyCell | None = None, count: int = DRAWS, seed:
 
     Args:
         fit: the model.
-        noisiest: the noisiest cell; where it is too noisy, its launches and the others' have a variance each.
+        noisiest: the noisiest cell; where it is too noisy, its launches have its own variance. The others
+            keep the pooled one, the larger: without a cell picked for its noise what is left looks too quiet.
         count: how many draws.
         seed: of the generator.
     """
@@ -68,7 +69,7 @@ def draws(fit: Fit, noisiest: NoisyCell | None = None, count: int = DRAWS, seed:
     kinds = [(np.ones(design.n, dtype=bool), fit.sd, float(design.df))]
     if noisiest is not None and noisiest.noisy:
         own = design.cell_of == noisiest.index
-        kinds = [(own, noisiest.sd, noisiest.df), (~own, noisiest.others_sd, noisiest.others_df)]
+        kinds = [(own, noisiest.sd, noisiest.df), (~own, fit.sd, float(design.df))]
     sample = np.tile(fit.effects, (count, 1))
     for launches, sd, df in kinds:
         weights = design.cell_weights[:, launches]
@@ -96,7 +97,8 @@ def could_be_best(
         half = largest.critical(alpha, design.df) * fit.sd * np.linalg.norm(weights, axis=1)
         if noisiest is not None and noisiest.noisy:
             mine = np.flatnonzero((others == noisiest.index) | (cell == noisiest.index))
-            half[mine] = np.maximum(half[mine], noisiest.intervals(design, weights[mine], largest, alpha)[2])
+            own = noisiest.intervals(design, weights[mine], largest, alpha)
+            half[mine] = np.maximum(half[mine], own.half)
         result[i] = bool(np.all(fit.effects[others] - fit.effects[cell] <= half))
     return result
 

@@ -14,7 +14,7 @@ from quietgate.draw.drawn import Drawn, Material
 from quietgate.draw.frames import each
 from quietgate.draw.lines import dodge, failures, legend, legend_handles, lines, page
 from quietgate.draw.style import GREY, whole_numbers
-from quietgate.draw.values import over_grid, panels
+from quietgate.draw.values import noisy, over_grid, panels
 from quietgate.wording import counted
 
 
@@ -55,7 +55,7 @@ def _speed(material: Material, metric: str, marks: bool) -> Drawn:
     caption = captions.join(
         f"{captions.METRICS[metric].capitalize()} ({definition}; median over the requests of a pass) at"
         f" {counted(streams, 'stream')} against speculative steps; 0 steps: no speculation.",
-        captions.launches(frame),
+        captions.launches(frame, noisy=noisy(material, metric, streams)),
         captions.apart(material),
         _mark_sentence(shown),
         captions.not_measured(material),
@@ -87,7 +87,7 @@ def tokens_per_cycle(material: Material) -> Drawn:
     caption = captions.join(
         f"Tokens per cycle, (completion tokens - 1) / verify passes, at {counted(streams, 'stream')};"
         " 1 without speculation. Dashed: the ceiling, every drafted token accepted.",
-        captions.launches(frame),
+        captions.launches(frame, noisy=noisy(material, "tokens_per_cycle", streams)),
         captions.apart(material),
         captions.not_measured(material),
         captions.not_proved(material),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from quietgate.draw.drawn import Material
@@ -21,8 +23,14 @@ METRICS = {
 }
 
 
-def launches(frame: pd.DataFrame, dots: bool = True) -> str:
-    """n and interval of the cells in a frame of `values.over_grid`; `dots`: launches are drawn too."""
+def launches(frame: pd.DataFrame, dots: bool = True, noisy: Sequence[str] = ()) -> str:
+    """n and interval of the cells in a frame of `values.over_grid`.
+
+    Args:
+        frame: the cells.
+        dots: launches are drawn too.
+        noisy: cells whose interval rests on their own launches (`values.noisy`).
+    """
     cells = frame[frame["launches"] > 0]
     cells = cells[cells["kind"] == "cell"] if "kind" in cells else cells
     fewest, most = int(cells["launches"].min()), int(cells["launches"].max())
@@ -36,6 +44,8 @@ def launches(frame: pd.DataFrame, dots: bool = True) -> str:
             ", with its 95 % interval (bars) from the residual pooled over all cells, not corrected for the"
             " number of cells"
         )
+        if noisy:
+            bars += f"; {' and '.join(noisy)}, whose launches scatter more: from its own, where that is wider"
         return f"{n}; {small}markers: mean over launches, adjusted for blocks{bars if dots else ''}."
     return f"{n}; {small}markers: their median. No interval: too few launches."
 

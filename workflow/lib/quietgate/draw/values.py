@@ -9,6 +9,7 @@ import pandas as pd
 from quietgate.analyse.claims import axis_words
 from quietgate.analyse.launch_records import MISSING
 from quietgate.analyse.launches import launch_values
+from quietgate.analyse.question import Models
 from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.frames import each
 
@@ -78,6 +79,18 @@ def here_rows(launches: pd.DataFrame) -> Iterator[dict[str, object]]:
     """Launch, concurrency and value of each row."""
     for row in each(launches):
         yield {name: row[name] for name in ("launch", "concurrency", "value")}
+
+
+def noisy(material: Material, metric: str, concurrency: int) -> list[str]:
+    """The cells that scatter more than the others (`analyse/noise.py`) in the epoch they are drawn from."""
+    found = []
+    values = per_launch(material, metric)
+    first = values.groupby("cell")["epoch"].min()
+    for epoch, level in values[values["concurrency"] == concurrency].groupby("epoch"):
+        noisiest = Models.of(level).noisiest
+        if noisiest is not None and noisiest.noisy and first[noisiest.cell] == epoch:
+            found.append(noisiest.cell)
+    return found
 
 
 def _estimates(
