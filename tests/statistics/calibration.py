@@ -115,7 +115,7 @@ def sets_hold(world: World, studies: int = 400, seed: int = 0) -> tuple[np.ndarr
     """How often each cell, as good as every other one, is among those that could be the best.
 
     Returns:
-        Shares of studies by cell (aim: 95 %): with the noisy cell's own variance, with the pooled one throughout.
+        Shares of studies by cell (aim: 95 %): with the noisy cell's own variance, and with the pooled one.
     """
     cell, block = world.layout()
     design = Design.of(np.array(names(world.cells))[cell].tolist(), block.tolist())
