@@ -14,7 +14,7 @@ from draw.conftest import made, material
 from draw.synthetic import config
 from quietgate import records
 from quietgate.analyse import statistics, tables
-from quietgate.draw import accepted, by_steps, checks, cycle, grid, latency, load
+from quietgate.draw import accepted, by_steps, checks, cycle, grid, latency, load, values
 from quietgate.draw.drawn import Material, NotDrawn
 from quietgate.draw.figures import FIGURES, draw_all
 from quietgate.draw.style import COLUMN_IN, PAGE_IN, house_style, looks
@@ -62,23 +62,57 @@ def test_decode_speed_has_units_steps_and_the_failed_cell(all_of_it):
     assert drawn.figure.get_figwidth() == COLUMN_IN
 
 
-def test_a_bar_that_rests_on_its_own_launches_is_named(tmp_path):
-    settings = config([0, 1, 2, 3])
-    study = synthetic.write(tmp_path, settings)
+@pytest.fixture
+def one_noisy(tmp_path):
+    """Eight cells, three launches; what a metric says of the launches of one cell scatters."""
+    study = synthetic.write(tmp_path, config([0, 1, 2, 3], concurrency=(1, 8)))
     frames = tables.collect(tables.read_all(tmp_path, study), study)
     cells = frames["cells"]
-    for launch, off in {"l1": 0.8, "l2": 1.25, "l3": 1.02}.items():
-        cells.loc[
-            (cells["cell"] == "steps-2_nccl-tuned") & (cells["launch"] == launch), "decode_tokens_per_s"
-        ] *= off
+
+    def draw(figure, metric, streams):
+        mine = (cells["cell"] == "steps-2_nccl-tuned") & (cells["concurrency"] == streams)
+        for launch, off in {"l1": 0.8, "l2": 1.25, "l3": 1.02}.items():
+            cells.loc[mine & (cells["launch"] == launch), metric] *= off
+        outcome, derived = statistics.statistics(cells, study)
+        with house_style():
+            return figure(Material(study, frames | derived, outcome)).caption
+
+    return draw
+
+
+NAMED = "steps-2_nccl-tuned, whose launches scatter more: from its own, where that is wider"
+
+
+@pytest.mark.parametrize(
+    ("figure", "metric"),
+    [
+        (by_steps.decode_tokens_per_s, "decode_tokens_per_s"),
+        (by_steps.request_tokens_per_s, "request_tokens_per_s"),
+    ],
+)
+def test_a_bar_that_rests_on_its_own_launches_is_named(one_noisy, figure, metric):
+    assert NAMED in one_noisy(figure, metric, 1)
+
+
+def test_a_bar_is_named_for_the_numbers_that_are_drawn(one_noisy):
+    assert "scatter more" not in one_noisy(by_steps.decode_tokens_per_s, "decode_tokens_per_s", 8)
+
+
+def test_a_bar_is_of_the_first_epoch_that_measured_its_cell_at_that_level(tmp_path):
+    """The reference, whose passes at one stream all failed in the first epoch, is drawn from the second."""
+    study = synthetic.write(tmp_path, config([0, 1, 2, 3], launches=6, concurrency=(1, 8)))
+    later = [{**one, "epoch": 1 + (one["launch"] > "l3")} for one in study["launches"]]
+    study = {**study, "launches": later}
+    frames = tables.collect(tables.read_all(tmp_path, study), study)
+    cells = frames["cells"]
+    mine = (cells["cell"] == study["reference"]) & (cells["concurrency"] == 1)
+    cells.loc[mine & (cells["launch"] <= "l3"), "decode_tokens_per_s"] = np.nan
+    for launch, off in {"l4": 0.8, "l5": 1.25, "l6": 1.02}.items():
+        cells.loc[mine & (cells["launch"] == launch), "decode_tokens_per_s"] *= off
     outcome, derived = statistics.statistics(cells, study)
     drawn_from = Material(study, frames | derived, outcome)
-    with house_style():
-        noisy, quiet = by_steps.decode_tokens_per_s(drawn_from), by_steps.tokens_per_cycle(drawn_from)
-    assert (
-        "steps-2_nccl-tuned, whose launches scatter more: from its own, where that is wider" in noisy.caption
-    )
-    assert "scatter more" not in quiet.caption
+    assert values.noisy(drawn_from, "decode_tokens_per_s", 1) == [study["reference"]]
+    assert study["reference"] not in values.noisy(drawn_from, "decode_tokens_per_s", 8)
 
 
 def test_one_frame_row_per_launch_with_its_median(all_of_it):

@@ -29,7 +29,7 @@ def launches(frame: pd.DataFrame, dots: bool = True, noisy: Sequence[str] = ()) 
     Args:
         frame: the cells.
         dots: launches are drawn too.
-        noisy: cells whose interval rests on their own launches (`values.noisy`).
+        noisy: cells that scatter more than the others (`values.noisy`).
     """
     cells = frame[frame["launches"] > 0]
     cells = cells[cells["kind"] == "cell"] if "kind" in cells else cells

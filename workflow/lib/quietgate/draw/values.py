@@ -85,8 +85,9 @@ def noisy(material: Material, metric: str, concurrency: int) -> list[str]:
     """The cells that scatter more than the others (`analyse/noise.py`) in the epoch they are drawn from."""
     found = []
     values = per_launch(material, metric)
+    values = values[values["concurrency"] == concurrency]
     first = values.groupby("cell")["epoch"].min()
-    for epoch, level in values[values["concurrency"] == concurrency].groupby("epoch"):
+    for epoch, level in values.groupby("epoch"):
         noisiest = Models.of(level).noisiest
         if noisiest is not None and noisiest.noisy and first[noisiest.cell] == epoch:
             found.append(noisiest.cell)
