@@ -21,7 +21,7 @@ from simulated import World, names
 
 from quietgate.analyse.contrasts import Family
 from quietgate.analyse.model import Design, Fit
-from quietgate.analyse.noise import noisiest_cell
+from quietgate.analyse.noise import NoisyCell, noisiest_cell
 from quietgate.analyse.optimum import could_be_best
 from quietgate.analyse.outlying import flagged
 
@@ -44,6 +44,12 @@ class Outcome:
     found: float
     set_aside: float
     detectable: float
+
+
+def noisy_cell(fit: Fit) -> NoisyCell | None:
+    """The noisiest cell where it needs its own variance, as `Models.noisy` gives it to the method."""
+    noisiest = noisiest_cell(fit)
+    return noisiest if noisiest is not None and noisiest.noisy else None
 
 
 def calibrate(world: World, studies: int = 400, seed: int = 0, effects: np.ndarray | float = 0.0) -> Outcome:
@@ -77,7 +83,7 @@ def calibrate(world: World, studies: int = 400, seed: int = 0, effects: np.ndarr
         kept[np.flatnonzero(keep)[out]] = False
         main, single = family(kept)
         fit = Fit.of(main.design, y[kept])
-        judged = main.judge(fit, noisiest_cell(fit))
+        judged = main.judge(fit, noisy_cell(fit))
         same_side = np.sign(judged.estimate) == np.sign(with_all.estimate)
         claim = judged.beyond & judged.robust & same_side
         null = truth == 0
@@ -123,9 +129,7 @@ def sets_hold(world: World, studies: int = 400, seed: int = 0) -> tuple[np.ndarr
     held = []
     for y in world.values(np.random.default_rng(seed), studies):
         fit = Fit.of(design, y)
-        held.append(
-            (could_be_best(fit, columns, 0.05, noisiest_cell(fit)), could_be_best(fit, columns, 0.05))
-        )
+        held.append((could_be_best(fit, columns, 0.05, noisy_cell(fit)), could_be_best(fit, columns, 0.05)))
     own, pooled = np.mean(held, axis=0)
     return own, pooled
 

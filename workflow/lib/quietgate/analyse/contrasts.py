@@ -144,12 +144,12 @@ class Family:
         self.critical = self.largest.critical(alpha, design.df)
         self.critical_without_one = self.largest.critical(alpha, design.df - 1) if design.df > 1 else np.inf
 
-    def judge(self, fit: Fit, noisiest: NoisyCell | None = None) -> Judged:
+    def judge(self, fit: Fit, noisy: NoisyCell | None = None) -> Judged:
         """Estimates, joint intervals, adjusted p values and the one-launch rule.
 
         Args:
             fit: the model on this family's design.
-            noisiest: the noisiest cell; where it is too noisy, contrasts with it are widened.
+            noisy: the cell that is too noisy, if one is: contrasts with it are widened.
         """
         estimate = self.matrix @ fit.effects
         norm = np.sqrt((self.weights**2).sum(axis=1))
@@ -159,9 +159,9 @@ class Family:
         t = np.where(usable, estimate / np.where(usable, error, 1.0), 0.0)
         half = self.critical * error
         df = np.full(len(t), float(self.design.df))
-        if noisiest is not None and noisiest.noisy:
-            mine = np.flatnonzero(self.matrix[:, noisiest.index])
-            own = noisiest.intervals(self.design, self.weights[mine], self.largest, self.alpha)
+        if noisy is not None:
+            mine = np.flatnonzero(self.matrix[:, noisy.index])
+            own = noisy.intervals(self.design, self.weights[mine], self.largest, self.alpha)
             wider = own.half > half[mine]
             k = mine[wider]
             error[k], df[k], half[k] = (x[wider] for x in own)

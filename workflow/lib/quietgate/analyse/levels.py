@@ -74,8 +74,8 @@ def estimates(models: Models, question: Question) -> list[Row]:
             if models.variation_known and fit.sd:
                 norm = float(np.linalg.norm(design.cell_weights[i]))
                 half = float(student.isf(0.025, design.df)) * fit.sd * norm
-                noisy = models.noisiest
-                if noisy is not None and noisy.noisy and noisy.index == i:
+                noisy = models.noisy
+                if noisy is not None and noisy.index == i:
                     error, df = noisy.errors(design, design.cell_weights[[i]])
                     half = max(half, float(student.isf(0.025, df[0]) * error[0]))
                 row["low"] = claims.ratio(fit.effects[i] - half)
@@ -111,7 +111,7 @@ def compare(
     known = models.variation_known
     if known:
         family = families.of(design, contrasts, question.alpha)
-        judged = family.judge(fit, models.noisiest)
+        judged = family.judge(fit, models.noisy)
         whole = families.of(models.all.design, contrasts, question.alpha)
         judged_all = whole.judge(models.all) if models.odd else judged
         pooled = family.critical * (fit.sd or 0.0) * np.linalg.norm(family.weights, axis=1)

@@ -22,7 +22,7 @@ def best_of_profiles(
     here = facts.loc[list(design.cells)].assign(column=range(len(design.cells)))
     groups = here.groupby([*question.axes, "nccl"], sort=True, dropna=False)
     known = models.variation_known and (fit.sd or 0.0) > 1e-12
-    sample = optimum.draws(fit, models.noisiest) if known else np.empty((0, len(design.cells)))
+    sample = optimum.draws(fit, models.noisy) if known else np.empty((0, len(design.cells)))
     best: dict[tuple[Any, ...], optimum.Best] = {}
     members: dict[tuple[Any, ...], list[str]] = {}
     rows: list[Row] = []
@@ -42,7 +42,7 @@ def best_of_profiles(
             group["column"].to_numpy(),
             group["steps"].to_numpy(),
             question.alpha / len(found),
-            models.noisiest,
+            models.noisy,
         )
         best[key] = result
         for i, column in enumerate(result.columns):

@@ -52,13 +52,13 @@ class Best:
         return [int(s) for s in self.steps[self.in_set]]
 
 
-def draws(fit: Fit, noisiest: NoisyCell | None = None, count: int = DRAWS, seed: int = SEED) -> Floats:
+def draws(fit: Fit, noisy: NoisyCell | None = None, count: int = DRAWS, seed: int = SEED) -> Floats:
     """Draws (rows) of all cell effects given the data, including the doubt about the noise itself.
 
     Args:
         fit: the model.
-        noisiest: the noisiest cell; where it is too noisy, its launches have its own variance. The others
-            keep the pooled one, the larger: without a cell picked for its noise what is left looks too quiet.
+        noisy: the cell that is too noisy, if one is: its launches have its own variance. The others keep
+            the pooled one, the larger: without a cell picked for its noise what is left looks too quiet.
         count: how many draws.
         seed: of the generator.
     """
@@ -67,9 +67,9 @@ def draws(fit: Fit, noisiest: NoisyCell | None = None, count: int = DRAWS, seed:
     rng = np.random.default_rng(seed)
     design = fit.design
     kinds = [(np.ones(design.n, dtype=bool), fit.sd, float(design.df))]
-    if noisiest is not None and noisiest.noisy:
-        own = design.cell_of == noisiest.index
-        kinds = [(own, noisiest.sd, noisiest.df), (~own, fit.sd, float(design.df))]
+    if noisy is not None:
+        own = design.cell_of == noisy.index
+        kinds = [(own, noisy.sd, noisy.df), (~own, fit.sd, float(design.df))]
     sample = np.tile(fit.effects, (count, 1))
     for launches, sd, df in kinds:
         weights = design.cell_weights[:, launches]
@@ -80,11 +80,11 @@ def draws(fit: Fit, noisiest: NoisyCell | None = None, count: int = DRAWS, seed:
 
 
 def could_be_best(
-    fit: Fit, columns: NDArray[np.intp], alpha: float, noisiest: NoisyCell | None = None
+    fit: Fit, columns: NDArray[np.intp], alpha: float, noisy: NoisyCell | None = None
 ) -> NDArray[np.bool_]:
     """Which of the cells no other one of them beats, at joint level 1 - alpha.
 
-    Comparisons with a cell that is too noisy use its own variance where that is the wider interval.
+    Comparisons with the cell that is too noisy, if one is, use its own variance where that is wider.
     """
     design, count = fit.design, len(columns)
     result = np.ones(count, dtype=bool)
@@ -95,9 +95,9 @@ def could_be_best(
         weights = design.cell_weights[others] - design.cell_weights[cell]
         largest = LargestT(weights, one_sided=True)
         half = largest.critical(alpha, design.df) * fit.sd * np.linalg.norm(weights, axis=1)
-        if noisiest is not None and noisiest.noisy:
-            mine = np.flatnonzero((others == noisiest.index) | (cell == noisiest.index))
-            own = noisiest.intervals(design, weights[mine], largest, alpha)
+        if noisy is not None:
+            mine = np.flatnonzero((others == noisy.index) | (cell == noisy.index))
+            own = noisy.intervals(design, weights[mine], largest, alpha)
             half[mine] = np.maximum(half[mine], own.half)
         result[i] = bool(np.all(fit.effects[others] - fit.effects[cell] <= half))
     return result
@@ -109,14 +109,14 @@ def best_steps(
     columns: NDArray[np.intp],
     steps: NDArray[np.intp],
     alpha: float,
-    noisiest: NoisyCell | None = None,
+    noisy: NoisyCell | None = None,
 ) -> Best:
     """The best steps among the cells at `columns`, whose steps are `steps`."""
     order = np.argsort(steps, kind="stable")
     columns, steps = columns[order], steps[order]
     winner = np.argmax(sample[:, columns], axis=1)
     probability = np.bincount(winner, minlength=len(columns)) / len(sample)
-    in_set = could_be_best(fit, columns, alpha, noisiest)
+    in_set = could_be_best(fit, columns, alpha, noisy)
     return Best(columns, steps, probability, in_set, fit.effects[columns])
 
 

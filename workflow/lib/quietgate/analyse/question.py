@@ -106,6 +106,11 @@ class Models:
         return cls(fit, every, odd, noisiest_cell(fit))
 
     @property
+    def noisy(self) -> NoisyCell | None:
+        """The noisiest cell where comparisons with it need its own variance."""
+        return self.noisiest if self.noisiest is not None and self.noisiest.noisy else None
+
+    @property
     def variation_known(self) -> bool:
         """Whether anything says how launches of one cell vary."""
         return self.fit.design.df > 0 and int(self.fit.design.launches_per_cell.max()) > 1

@@ -103,7 +103,7 @@ def _compared(values: pd.DataFrame, about: Mapping[str, Any], concurrency: int) 
         "percent_high": None,
     }
     if models.variation_known:
-        judged = Family(design, coefficients(design, pair), ALPHA).judge(models.fit, models.noisiest)
+        judged = Family(design, coefficients(design, pair), ALPHA).judge(models.fit, models.noisy)
         row["percent_low"] = claims.percent(float(judged.low[0]))
         row["percent_high"] = claims.percent(float(judged.high[0]))
     yield row | {"text": _text(row, about["timers"], concurrency)}

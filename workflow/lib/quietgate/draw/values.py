@@ -88,9 +88,9 @@ def noisy(material: Material, metric: str, concurrency: int) -> list[str]:
     values = values[values["concurrency"] == concurrency]
     first = values.groupby("cell")["epoch"].min()
     for epoch, level in values.groupby("epoch"):
-        noisiest = Models.of(level).noisiest
-        if noisiest is not None and noisiest.noisy and first[noisiest.cell] == epoch:
-            found.append(noisiest.cell)
+        scattered = Models.of(level).noisy
+        if scattered is not None and first[scattered.cell] == epoch:
+            found.append(scattered.cell)
     return found
 
 
